@@ -1,0 +1,1 @@
+//! Runnable examples of the rwkv crates; see the programs beside this file.

@@ -1,0 +1,2 @@
+//! The program `rwkv`.
+fn main() {}

@@ -1,0 +1,5 @@
+//! Bit-reproducible CPU kernels for RWKV models.
+
+mod isa;
+
+pub use isa::{Isa, IsaError};
