@@ -1,0 +1,7 @@
+//! The definitions: every operation once, in plain loops. SIMD variants return the same bits.
+
+pub(crate) mod head;
+pub(crate) mod math;
+pub(crate) mod norm;
+pub(crate) mod rows;
+pub(crate) mod wkv;
