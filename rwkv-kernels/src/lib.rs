@@ -1,17 +1,37 @@
 //! Bit-reproducible CPU kernels for RWKV models.
 
+mod activations;
+mod codec;
+mod columns;
 mod dispatch;
 mod elementwise;
+mod encode;
 mod head;
 mod isa;
 mod norm;
+mod panels;
 mod scalar;
+mod sparse;
+mod team;
+mod tiles;
 mod wkv;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
+pub use activations::{ActivationRow, Activations};
+pub use codec::{
+    Codec, DType, Forms, GROUP, GROUP_U4, LayoutError, MAX_COLS, TILE_ROWS, UnknownCodec, widen,
+};
+pub use columns::{Columns, matmul_columns};
 pub use elementwise::{
     add_assign, add_bias, decay, exp, mix, mix_value, mul_assign, relu_squared, sigmoid, silu, tanh,
 };
+pub use encode::{EncodeError, encode_columns, encode_row_tiles};
 pub use head::{HeadOutput, HeadParams, HeadRows, head_output, prepare_head};
 pub use isa::{Isa, IsaError};
 pub use norm::{dot, l2_normalize, layer_norm, softmax};
+pub use panels::Panels;
+pub use sparse::{SparseRow, SparseRows};
+pub use team::Team;
+pub use tiles::{RowTiles, matmul};
 pub use wkv::{Wkv7, wkv7};

@@ -1,0 +1,232 @@
+use crate::codec::{Forms, GROUP, GROUP_U4};
+use crate::isa::{Isa, Kind};
+use crate::panels::Panels;
+use crate::scalar;
+#[cfg(target_arch = "x86_64")]
+use crate::x86;
+
+/// The inputs of a matrix product: rows (tokens) of channels in the [`Forms`] that the matrices' codecs need.
+///
+/// Quantised forms, by the definition of [`matmul`](crate::matmul): over a group of 64 channels (or the whole row for the
+/// `i8` codec) `scale = max|x| / 127` and `code = round_ties_even(x / scale)` clamped to -127..=127; a
+/// group whose scale is zero or not finite has codes of zero, so that a NaN or an infinity reaches the product through the scale.
+#[derive(Clone, Debug, Default)]
+pub struct Activations {
+    rows: usize,
+    cols: usize,
+    padded: usize,
+    forms: Forms,
+    dense: Vec<f32>,
+    codes: Vec<i8>,
+    scales: Vec<f32>,
+    sums: Vec<f32>,
+    half_sums: Vec<f32>,
+    row_codes: Vec<i8>,
+    row_scales: Vec<f32>,
+    row_sums: Vec<i32>,
+}
+
+/// One row of [`Activations`], to be filled: rows are disjoint, so different threads may fill them.
+#[derive(Debug)]
+pub struct ActivationRow<'a> {
+    cols: usize,
+    dense: &'a mut [f32],
+    groups: Option<GroupForm<'a>>,
+    whole: Option<RowForm<'a>>,
+}
+
+#[derive(Debug)]
+struct GroupForm<'a> {
+    codes: &'a mut [i8],
+    scales: &'a mut [f32],
+    sums: &'a mut [f32],
+    half_sums: &'a mut [f32],
+}
+
+#[derive(Debug)]
+struct RowForm<'a> {
+    codes: &'a mut [i8],
+    scale: &'a mut f32,
+    sum: &'a mut i32,
+}
+
+impl Activations {
+    /// No rows yet.
+    pub fn new() -> Activations {
+        Activations::default()
+    }
+
+    /// Takes a new shape and keeps the allocations. Every row must then be [filled](Activations::rows_mut).
+    pub fn reset(&mut self, rows: usize, cols: usize, forms: Forms) {
+        let groups = cols.div_ceil(GROUP);
+        (self.rows, self.cols, self.padded, self.forms) = (rows, cols, groups * GROUP, forms);
+        self.dense.resize(rows * self.padded, 0.0);
+        if forms.groups {
+            self.codes.resize(rows * self.padded, 0);
+            self.scales.resize(rows * groups, 0.0);
+            self.sums.resize(rows * groups, 0.0);
+            self.half_sums.resize(2 * rows * groups, 0.0);
+        }
+        if forms.row {
+            self.row_codes.resize(rows * self.padded, 0);
+            self.row_scales.resize(rows, 0.0);
+            self.row_sums.resize(rows, 0);
+        }
+    }
+
+    /// Every row, to be filled.
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = ActivationRow<'_>> {
+        let (cols, padded, forms) = (self.cols, self.padded, self.forms);
+        let groups = padded / GROUP;
+        let mut codes = self.codes.chunks_exact_mut(padded.max(1));
+        let mut scales = self.scales.chunks_exact_mut(groups.max(1));
+        let mut sums = self.sums.chunks_exact_mut(groups.max(1));
+        let mut half_sums = self.half_sums.chunks_exact_mut((2 * groups).max(1));
+        let mut row_codes = self.row_codes.chunks_exact_mut(padded.max(1));
+        let mut row_scales = self.row_scales.iter_mut();
+        let mut row_sums = self.row_sums.iter_mut();
+        self.dense.chunks_exact_mut(padded.max(1)).map(move |dense| {
+            let sized = "reset sized every form alike";
+            ActivationRow {
+                cols,
+                dense,
+                groups: forms.groups.then(|| GroupForm {
+                    codes: codes.next().expect(sized),
+                    scales: scales.next().expect(sized),
+                    sums: sums.next().expect(sized),
+                    half_sums: half_sums.next().expect(sized),
+                }),
+                whole: forms.row.then(|| RowForm {
+                    codes: row_codes.next().expect(sized),
+                    scale: row_scales.next().expect(sized),
+                    sum: row_sums.next().expect(sized),
+                }),
+            }
+        })
+    }
+
+    /// [`reset`](Activations::reset) to the shape of `x` and fill every row from it, on the calling thread.
+    pub fn prepare(&mut self, isa: Isa, x: &Panels, forms: Forms) {
+        self.reset(x.rows(), x.cols(), forms);
+        for (r, mut row) in self.rows_mut().enumerate() {
+            row.fill(isa, |out| x.read_row(r, out));
+        }
+    }
+
+    /// Rows (tokens).
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Channels.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Channels rounded up to whole groups: the stride of the dense form and of the codes.
+    pub(crate) fn padded(&self) -> usize {
+        self.padded
+    }
+
+    pub(crate) fn assert_forms(&self, needed: Forms) {
+        let has = self.forms;
+        assert!(
+            (has.groups || !needed.groups) && (has.row || !needed.row),
+            "activations prepared as {has:?} for a matrix that needs {needed:?}"
+        );
+    }
+
+    /// `[rows, padded]`, zeros past `cols`.
+    pub(crate) fn dense(&self) -> &[f32] {
+        &self.dense
+    }
+
+    /// `[rows, padded]`.
+    pub(crate) fn codes(&self) -> &[i8] {
+        &self.codes
+    }
+
+    /// `[rows, groups]`.
+    pub(crate) fn scales(&self) -> &[f32] {
+        &self.scales
+    }
+
+    /// `f32(Σ codes) * scale`, `[rows, groups]`.
+    pub(crate) fn sums(&self) -> &[f32] {
+        &self.sums
+    }
+
+    /// `f32(Σ codes of half a group) * scale`, `[rows, groups, 2]`.
+    pub(crate) fn half_sums(&self) -> &[f32] {
+        &self.half_sums
+    }
+
+    /// `[rows, padded]`, one scale for the whole row.
+    pub(crate) fn row_codes(&self) -> &[i8] {
+        &self.row_codes
+    }
+
+    /// `[rows]`.
+    pub(crate) fn row_scales(&self) -> &[f32] {
+        &self.row_scales
+    }
+
+    /// Σ of the row's codes, `[rows]`.
+    pub(crate) fn row_sums(&self) -> &[i32] {
+        &self.row_sums
+    }
+}
+
+impl ActivationRow<'_> {
+    /// Sets the row to what `write` leaves in its argument (`[cols]`), in every form.
+    pub fn fill(&mut self, isa: Isa, write: impl FnOnce(&mut [f32])) {
+        let (values, padding) = self.dense.split_at_mut(self.cols);
+        write(values);
+        padding.fill(0.0);
+        if let Some(form) = &mut self.groups {
+            for (g, (x, codes)) in
+                self.dense.chunks_exact(GROUP).zip(form.codes.chunks_exact_mut(GROUP)).enumerate()
+            {
+                let scale = quantize(isa, x, codes);
+                let halves = [sum(&codes[..GROUP_U4]), sum(&codes[GROUP_U4..])];
+                form.scales[g] = scale;
+                form.sums[g] = (halves[0] + halves[1]) as f32 * scale;
+                for (half, sum) in halves.into_iter().enumerate() {
+                    form.half_sums[2 * g + half] = sum as f32 * scale;
+                }
+            }
+        }
+        if let Some(form) = &mut self.whole {
+            *form.scale = quantize(isa, self.dense, form.codes);
+            *form.sum = sum(form.codes);
+        }
+    }
+
+    /// Sets the row to `x`.
+    ///
+    /// # Panics
+    /// `x` has another number of channels.
+    pub fn set(&mut self, isa: Isa, x: &[f32]) {
+        assert_eq!(x.len(), self.cols, "one value per channel");
+        self.fill(isa, |out| out.copy_from_slice(x));
+    }
+}
+
+fn sum(codes: &[i8]) -> i32 {
+    codes.iter().map(|&code| i32::from(code)).sum()
+}
+
+/// Codes of `x` (a multiple of 64 values) and their scale.
+fn quantize(isa: Isa, x: &[f32], codes: &mut [i8]) -> f32 {
+    assert_eq!(x.len(), codes.len(), "one code per value");
+    assert_eq!(x.len() % GROUP, 0, "whole groups");
+    match isa.kind() {
+        Kind::Scalar => scalar::quantize::quantize(x, codes),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an Isa of this kind exists only where avx2 was detected; sizes were checked above.
+        Kind::Avx2 => unsafe { x86::quantize::avx2(x, codes) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an Isa of this kind exists only where avx512 f and bw were detected; sizes were checked above.
+        Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::quantize::avx512(x, codes) },
+    }
+}
