@@ -1,0 +1,274 @@
+//! Choosing a token from logits.
+//!
+//! ```text
+//! logits[t] += bias[t];  banned logits = -inf
+//! logits[t] -= presence + count[t] * frequency      for every accepted token t
+//! p = softmax(logits)
+//! p[t] = 0 where p[t] < the probability at which the descending cumulative sum reaches top_p
+//! p[t] = 0 where p[t] < the top_k-th largest
+//! draw from p^(1 / temperature), renormalised
+//! ```
+//!
+//! Both cuts keep what is equal to the last one kept, so both are one threshold on the logits, and
+//! `p^(1 / temperature)` is the softmax of what is left of the logits, divided by the temperature. Only
+//! tokens near the top are ever sorted: as many as the cuts need.
+//!
+//! Sources: RWKV's pipeline (`rwkv` 0.8.32), as it is meant: at top-p 1 its sum of rounded numbers may miss 1 and
+//! cut everything but the likeliest token, and its top-k keeps an arbitrary choice of equally likely tokens.
+
+mod params;
+
+pub use params::SamplerParams;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use rwkv_kernels::{Isa, exp};
+
+use crate::error::{ErrorKind, ModelError, Result, bail};
+use crate::rng::Rng;
+
+/// Chooses tokens, and remembers for the penalties which were accepted.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    params: SamplerParams,
+    vocab: usize,
+    isa: Isa,
+    seed: u64,
+    rng: Rng,
+    counts: BTreeMap<u32, f64>,
+    uncounted: Vec<bool>,
+    scratch: Scratch,
+}
+
+/// Buffers of one choice.
+#[derive(Debug, Clone, Default)]
+struct Scratch {
+    logits: Vec<f32>,
+    weights: Vec<f32>,
+    top: Vec<f32>,
+    kept: Vec<u32>,
+}
+
+/// How far below the largest logit the candidates for a cut are looked for, one after another.
+const REACHES: [f32; 5] = [2.0, 4.0, 8.0, 16.0, f32::INFINITY];
+
+impl Sampler {
+    /// A sampler for a vocabulary of `vocab` tokens.
+    ///
+    /// # Errors
+    /// A parameter is not finite or outside the range that its documentation states, or a token is not below `vocab`.
+    pub fn new(params: SamplerParams, vocab: usize) -> Result<Sampler> {
+        params.validate(vocab)?;
+        let seed = params.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        Ok(Sampler {
+            params,
+            vocab,
+            isa: Isa::detect(),
+            seed,
+            rng: Rng::new(seed),
+            counts: BTreeMap::new(),
+            uncounted: Vec::new(),
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Names the tokens that the frequency penalty spares, see [`is_uncounted_text`]. The presence penalty holds
+    /// for them like for any other.
+    pub fn uncounted(mut self, is_uncounted: impl Fn(u32) -> bool) -> Sampler {
+        self.uncounted = (0..self.vocab as u32).map(is_uncounted).collect();
+        self
+    }
+
+    /// The parameters.
+    pub fn params(&self) -> &SamplerParams {
+        &self.params
+    }
+
+    /// Where the random numbers started.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Forgets the accepted tokens and starts the random numbers anew.
+    pub fn reset(&mut self) {
+        self.counts.clear();
+        self.rng = Rng::new(self.seed);
+    }
+
+    /// Chooses a token. It counts for the penalties once it is [accepted](Sampler::accept).
+    ///
+    /// A greedy choice among equally likely tokens takes the lowest, and uses no random number; every other
+    /// choice uses one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Parameter`] if there is not one logit per token, [`ErrorKind::NonFinite`] if a logit is NaN or
+    /// positive infinity, or all of them are banned or negative infinity.
+    pub fn sample(&mut self, logits: &[f32]) -> Result<u32> {
+        self.keep(logits)?;
+        if self.params.is_greedy() {
+            return Ok(self.scratch.kept[0]);
+        }
+        let total = sum(&self.scratch.weights);
+        let mut left = self.rng.next_unit() * total;
+        for (&token, &weight) in self.scratch.kept.iter().zip(&self.scratch.weights) {
+            left -= f64::from(weight);
+            if left < 0.0 {
+                return Ok(token);
+            }
+        }
+        // Rounding may leave a remainder past the last token: it belongs to the likeliest.
+        let likeliest = self.scratch.weights.iter().position(|&w| w == 1.0).unwrap_or(0);
+        Ok(self.scratch.kept[likeliest])
+    }
+
+    /// The probabilities from which [`sample`](Sampler::sample) would draw: tokens ascending, zeros left out.
+    /// Equally likely tokens share also where the choice is greedy.
+    ///
+    /// # Errors
+    /// As [`Sampler::sample`].
+    pub fn distribution(&mut self, logits: &[f32]) -> Result<Vec<(u32, f64)>> {
+        self.keep(logits)?;
+        let total = sum(&self.scratch.weights);
+        let drawn = self.scratch.kept.iter().zip(&self.scratch.weights);
+        Ok(drawn.filter(|(_, w)| **w > 0.0).map(|(&token, &w)| (token, f64::from(w) / total)).collect())
+    }
+
+    /// Counts a token for the penalties: all counts decay, then this one's grows.
+    ///
+    /// # Panics
+    /// The token is not in the vocabulary.
+    pub fn accept(&mut self, token: u32) {
+        assert!((token as usize) < self.vocab, "token {token} of a vocabulary of {}", self.vocab);
+        let decay = f64::from(self.params.decay);
+        self.counts.values_mut().for_each(|count| *count *= decay);
+        let counted = !self.uncounted.get(token as usize).copied().unwrap_or(false);
+        *self.counts.entry(token).or_insert(0.0) += f64::from(u8::from(counted));
+    }
+
+    /// Leaves in the scratch the tokens that the cuts keep, ascending, and their weights: the likeliest has 1.
+    fn keep(&mut self, logits: &[f32]) -> Result<()> {
+        let max = self.adjust(logits)?;
+        let least = self.least_kept(max);
+        let Scratch { logits, weights, kept, .. } = &mut self.scratch;
+        kept.clear();
+        weights.clear();
+        let temperature = if self.params.temperature == 0.0 { 1.0 } else { self.params.temperature };
+        for (token, &logit) in logits.iter().enumerate() {
+            if logit >= least {
+                kept.push(token as u32);
+                weights.push((logit - max) / temperature);
+            }
+        }
+        exp(self.isa, weights);
+        Ok(())
+    }
+
+    /// Fills the scratch with the logits after bias, bans and penalties; returns the largest.
+    fn adjust(&mut self, logits: &[f32]) -> Result<f32> {
+        if logits.len() != self.vocab {
+            bail!(Parameter, "{} logits for a vocabulary of {}", logits.len(), self.vocab);
+        }
+        let adjusted = &mut self.scratch.logits;
+        adjusted.clear();
+        adjusted.extend_from_slice(logits);
+        for &(token, bias) in &self.params.logit_bias {
+            adjusted[token as usize] += bias;
+        }
+        for (&token, &count) in &self.counts {
+            let penalty = f64::from(self.params.presence) + count * f64::from(self.params.frequency);
+            adjusted[token as usize] -= penalty as f32;
+        }
+        for &token in &self.params.banned {
+            adjusted[token as usize] = f32::NEG_INFINITY;
+        }
+        let max = adjusted.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if !max.is_finite() || adjusted.iter().any(|logit| logit.is_nan()) {
+            return Err(self.no_choice());
+        }
+        Ok(max)
+    }
+
+    fn no_choice(&self) -> ModelError {
+        let strange = self.scratch.logits.iter().position(|&l| l.is_nan() || l == f32::INFINITY);
+        let message = match strange {
+            Some(token) => {
+                format!("logit of token {token} is {}; expected a number", self.scratch.logits[token])
+            }
+            None => "every token is banned or has a logit of -inf; expected one to choose".into(),
+        };
+        ModelError::new(ErrorKind::NonFinite, message)
+    }
+
+    /// The smallest logit that both cuts keep.
+    fn least_kept(&mut self, max: f32) -> f32 {
+        if self.params.is_greedy() {
+            return max;
+        }
+        let nucleus = (self.params.top_p < 1.0).then(|| f64::from(self.params.top_p));
+        let count = Some(self.params.top_k).filter(|&k| k > 0 && k < self.vocab);
+        if nucleus.is_none() && count.is_none() {
+            return f32::MIN;
+        }
+        let total = self.total_weight(max, nucleus.is_some());
+        let Scratch { logits, weights, top, .. } = &mut self.scratch;
+        for reach in REACHES {
+            let floor = (max - reach).max(f32::MIN);
+            top.clear();
+            top.extend(logits.iter().filter(|&&logit| logit >= floor));
+            top.sort_unstable_by(|a, b| b.total_cmp(a));
+            let by_count = count.map(|k| top.get(k - 1).copied());
+            let by_mass = nucleus.map(|share| reaches(self.isa, top, weights, max, share * total));
+            let complete = reach == f32::INFINITY;
+            if complete || (by_count != Some(None) && by_mass != Some(None)) {
+                // A sum that rounding keeps below the share cuts nothing.
+                return by_count.flatten().unwrap_or(floor).max(by_mass.flatten().unwrap_or(floor));
+            }
+        }
+        f32::MIN
+    }
+
+    /// The sum of `exp(logit - max)`, where it is needed.
+    fn total_weight(&mut self, max: f32, needed: bool) -> f64 {
+        if !needed {
+            return 0.0;
+        }
+        let Scratch { logits, weights, .. } = &mut self.scratch;
+        weights.clear();
+        weights.extend(logits.iter().map(|&logit| logit - max));
+        exp(self.isa, weights);
+        sum(weights)
+    }
+}
+
+/// The sum in a fixed order that does not wait for itself.
+fn sum(weights: &[f32]) -> f64 {
+    let mut lanes = [0.0; 8];
+    for part in weights.chunks(8) {
+        for (lane, &weight) in lanes.iter_mut().zip(part) {
+            *lane += f64::from(weight);
+        }
+    }
+    lanes.iter().sum()
+}
+
+/// The first of the descending logits at which their weights add up to `mass`.
+fn reaches(isa: Isa, descending: &[f32], weights: &mut Vec<f32>, max: f32, mass: f64) -> Option<f32> {
+    weights.clear();
+    weights.extend(descending.iter().map(|&logit| logit - max));
+    exp(isa, weights);
+    let mut sum = 0.0;
+    descending.iter().zip(weights).find_map(|(&logit, &mut weight)| {
+        sum += f64::from(weight);
+        (sum >= mass).then_some(logit)
+    })
+}
+
+/// Whether a token of this text is spared by the frequency penalty: its text is a part of `" \t0123456789"`, such as
+/// a blank or a digit, whose repetition says nothing.
+///
+/// Source: RWKV's pipeline (`rwkv` 0.8.32).
+pub fn is_uncounted_text(text: &[u8]) -> bool {
+    let spared: &[u8] = b" \t0123456789";
+    text.is_empty() || spared.windows(text.len()).any(|part| part == text)
+}

@@ -1,0 +1,27 @@
+//! What the tests share: the oracle's files, random models, and the reference implementation.
+
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use std::path::PathBuf;
+
+/// A file of the oracle, or `None` with a message where the oracle is absent.
+pub fn oracle(file: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("RWKV_ORACLE")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/oracle"));
+    let path = root.join(file);
+    if path.exists() {
+        return Some(path);
+    }
+    #[allow(clippy::print_stderr, reason = "a skipped test must be seen")]
+    {
+        eprintln!("SKIPPED: no oracle file {} (set RWKV_ORACLE)", path.display());
+    }
+    None
+}
+
+/// A JSON file of the oracle.
+pub fn oracle_json(file: &str) -> Option<serde_json::Value> {
+    let text = std::fs::read_to_string(oracle(file)?).expect("an oracle file is readable");
+    Some(serde_json::from_str(&text).expect("an oracle file is JSON"))
+}
