@@ -1,0 +1,227 @@
+//! Writes a pack: beside its name first, and under it when all is well.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{PackError, PackErrorKind, shown};
+use crate::pack::PAGE;
+use crate::pack::layout::Layout;
+use crate::pack::manifest::{Checksum, Manifest};
+use crate::pack::spec::PackSpec;
+
+/// Writes a pack from front to back.
+///
+/// The bytes go to a temporary file in the directory of the target. [`finish`](Self::finish) makes them durable and
+/// gives the file its name in one step; whoever opens that name sees the old file or the new one, whole. A writer that
+/// is dropped before, or fails, removes its temporary file and leaves the target as it was. (A process that is killed
+/// leaves a file named `.rwkv-pack-*.tmp` behind, which nothing ever reads.)
+#[derive(Debug)]
+pub struct Writer {
+    target: PathBuf,
+    body: Body<BufWriter<NamedTempFile>>,
+}
+
+impl Writer {
+    /// Starts a pack that will be called `path`.
+    ///
+    /// # Errors
+    ///
+    /// When `spec` cannot be a pack, `path` is a directory, or the temporary file cannot be made.
+    pub fn create(path: impl AsRef<Path>, spec: PackSpec) -> Result<Self, PackError> {
+        let path = path.as_ref();
+        Self::start(path, spec).map_err(|error| error.in_file(path))
+    }
+
+    fn start(path: &Path, spec: PackSpec) -> Result<Self, PackError> {
+        let layout = Layout::of(spec)?;
+        // Said now, and not by the rename after an hour of work.
+        if path.is_dir() {
+            return Err(PackError::new(
+                PackErrorKind::Io,
+                "is a directory, expected the name of a file to write",
+            ));
+        }
+        // The working directory may change before the end.
+        let target = std::path::absolute(path)
+            .map_err(|error| PackError::io("is no path that can be written", error))?;
+        let Some(directory) = target.parent() else {
+            return Err(PackError::new(
+                PackErrorKind::Io,
+                "is a directory, expected the name of a file to write",
+            ));
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".rwkv-pack-").suffix(".tmp");
+        // As any new file has them, less the umask: the default would keep the pack from all other users.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = builder.tempfile_in(directory).map_err(|error| {
+            PackError::io(format!("no file can be made in {}", directory.display()), error)
+        })?;
+        let body = Body::start(BufWriter::with_capacity(1 << 20, file), layout)?;
+        Ok(Self { target, body })
+    }
+
+    /// What will be in the pack. The checksums are zero until the pack is finished.
+    pub fn manifest(&self) -> &Manifest {
+        &self.body.layout.manifest
+    }
+
+    /// Length in bytes that the file will have.
+    pub fn file_len(&self) -> u64 {
+        self.body.layout.file_len()
+    }
+
+    /// Appends `bytes` to the tensor `name`.
+    ///
+    /// Tensors come in the order of the spec; one tensor may come in several consecutive pieces.
+    ///
+    /// # Errors
+    ///
+    /// When it is another tensor's turn, when there are more bytes than the spec says (nothing is written then), or
+    /// when writing fails, after which this writer cannot go on.
+    pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), PackError> {
+        self.body.write(name, bytes).map_err(|error| error.in_file(&self.target))
+    }
+
+    /// Completes the pack: checksums into the header, everything to the disk, the temporary name to the target's name.
+    ///
+    /// # Errors
+    ///
+    /// When a tensor is not complete, or the operating system fails. The target is then as it was before.
+    pub fn finish(self) -> Result<Manifest, PackError> {
+        let Self { target, body } = self;
+        Self::publish(&target, body).map_err(|error| error.in_file(&target))
+    }
+
+    fn publish(target: &Path, body: Body<BufWriter<NamedTempFile>>) -> Result<Manifest, PackError> {
+        let (sink, manifest) = body.finish()?;
+        let file =
+            sink.into_inner().map_err(|error| PackError::io("cannot be written", error.into_error()))?;
+        file.as_file().sync_all().map_err(|error| PackError::io("cannot be synced to the disk", error))?;
+        file.persist(target)
+            .map_err(|error| PackError::io("the finished file cannot be given its name", error.error))?;
+        sync_directory(target);
+        Ok(manifest)
+    }
+}
+
+/// Makes the rename durable. The pack is complete and in place already, so a file system that cannot do this is not
+/// an error.
+fn sync_directory(target: &Path) {
+    if cfg!(unix)
+        && let Some(directory) = target.parent()
+        && let Ok(directory) = File::open(directory)
+    {
+        let _best_effort = directory.sync_all();
+    }
+}
+
+/// The bytes of a pack on their way into any sink.
+#[derive(Debug)]
+struct Body<W> {
+    sink: W,
+    layout: Layout,
+    /// The piece that is being written.
+    piece: usize,
+    /// Its bytes so far.
+    written: u64,
+    hash: Group,
+    failed: bool,
+}
+
+/// The hash of the group that is being written.
+struct Group(Box<Xxh3>);
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0.digest())
+    }
+}
+
+impl<W: Write + Seek> Body<W> {
+    fn start(mut sink: W, layout: Layout) -> Result<Self, PackError> {
+        let header = layout.header()?;
+        sink.write_all(&header).map_err(cannot_write)?;
+        Ok(Self { sink, layout, piece: 0, written: 0, hash: Group(Box::default()), failed: false })
+    }
+
+    fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), PackError> {
+        if self.failed {
+            return Err(PackError::spec("cannot go on after a write that failed").in_tensor(name));
+        }
+        let Some(piece) = self.layout.pieces.get(self.piece) else {
+            return Err(PackError::spec("comes after the last tensor of the pack").in_tensor(name));
+        };
+        if piece.name != name {
+            let line = format!(
+                "is out of turn, expected {} ({} of {} bytes so far)",
+                shown(&piece.name),
+                self.written,
+                piece.len
+            );
+            return Err(PackError::spec(line).in_tensor(name));
+        }
+        if bytes.len() as u64 > piece.len - self.written {
+            let line = format!("{} bytes after {}, expected {} in all", bytes.len(), self.written, piece.len);
+            return Err(PackError::spec(line).in_tensor(name));
+        }
+        self.append(bytes).map_err(|error| error.in_tensor(name))?;
+        self.pad().map_err(|error| error.in_tensor(name))
+    }
+
+    /// Writes bytes of the current piece and steps on when it is full.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        if let Err(error) = self.sink.write_all(bytes) {
+            self.failed = true;
+            return Err(cannot_write(error));
+        }
+        self.hash.0.update(bytes);
+        self.written += bytes.len() as u64;
+        let piece = &self.layout.pieces[self.piece];
+        if self.written == piece.len {
+            let group = piece.group;
+            self.piece += 1;
+            self.written = 0;
+            if self.layout.pieces.get(self.piece).is_none_or(|next| next.group != group) {
+                self.layout.manifest.groups[group].checksum = Checksum(self.hash.0.digest());
+                self.hash.0.reset();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the padding that is due.
+    fn pad(&mut self) -> Result<(), PackError> {
+        const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+        while let Some(piece) = self.layout.pieces.get(self.piece)
+            && piece.is_pad
+        {
+            let len = piece.len as usize;
+            self.append(&ZEROS[..len])?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(W, Manifest), PackError> {
+        if self.failed {
+            return Err(PackError::spec("cannot be finished after a write that failed"));
+        }
+        if let Some(piece) = self.layout.pieces.get(self.piece) {
+            let line = format!("has {} of {} bytes, the pack is not complete", self.written, piece.len);
+            return Err(PackError::spec(line).in_tensor(&piece.name));
+        }
+        let header = self.layout.header()?;
+        let write = self.sink.seek(SeekFrom::Start(0)).and_then(|_| self.sink.write_all(&header));
+        write.and_then(|()| self.sink.flush()).map_err(cannot_write)?;
+        Ok((self.sink, self.layout.manifest))
+    }
+}
+
+fn cannot_write(error: io::Error) -> PackError {
+    PackError::io("cannot be written", error)
+}
