@@ -1,0 +1,62 @@
+//! What an observer is told, as it happens.
+
+use std::time::Instant;
+
+use crate::group::{Extent, GroupId};
+use crate::ring::Found;
+
+/// Something that happened in the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// When.
+    pub at: Instant,
+    /// To which group.
+    pub group: GroupId,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A consumer came for the group and found it like this.
+    Find(Found),
+    /// A reader begins to read a part of the group.
+    ReadBegin(Extent),
+    /// The reader is done with that part.
+    ReadEnd(Extent, ReadOutcome),
+    /// The consumer begins to wait.
+    WaitBegin,
+    /// The consumer's wait is over.
+    WaitEnd,
+    /// The consumer has its lease.
+    Lease,
+    /// A lease was dropped.
+    Release,
+}
+
+/// How the read of a part ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// All its bytes are there.
+    Complete,
+    /// With an error.
+    Failed,
+}
+
+/// Someone who wants to know what happens, for a trace or a live display.
+///
+/// It is called on the thread on which the event happens, consumer or reader, outside of every lock, so
+/// a slow observer slows that thread. An observer must not lease groups of the same cache. A cache
+/// without an observer does not even read the clock for it.
+pub trait Observer: Send + Sync {
+    /// Takes note of an event.
+    fn event(&self, event: Event);
+}
+
+impl<F: Fn(Event) + Send + Sync> Observer for F {
+    fn event(&self, event: Event) {
+        self(event)
+    }
+}

@@ -1,0 +1,92 @@
+//! How a cache reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::event::Observer;
+use crate::group::GroupId;
+use crate::ring::ReadAhead;
+
+/// Looks at the bytes of a group when they were read for the first time.
+pub(crate) type Verify = dyn Fn(GroupId, &[u8]) -> Result<(), String> + Send + Sync;
+
+/// How a cache reads; the default suits a solid-state disk.
+#[derive(Clone)]
+pub struct CacheOptions {
+    pub(crate) read_ahead: ReadAhead,
+    pub(crate) readers: usize,
+    pub(crate) chunk_bytes: usize,
+    pub(crate) verify: Option<Arc<Verify>>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        CacheOptions {
+            read_ahead: ReadAhead::default(),
+            readers: 4,
+            chunk_bytes: 1 << 20,
+            verify: None,
+            observer: None,
+        }
+    }
+}
+
+impl CacheOptions {
+    /// How far ahead of use groups are read. The default is [`ReadAhead::Adaptive`].
+    pub fn read_ahead(mut self, read_ahead: ReadAhead) -> Self {
+        self.read_ahead = read_ahead;
+        self
+    }
+
+    /// How many reads are in flight at most, each on a thread of its own. The default is 4.
+    ///
+    /// # Panics
+    /// When it is 0.
+    pub fn readers(mut self, readers: usize) -> Self {
+        assert!(readers >= 1, "{readers} readers");
+        self.readers = readers;
+        self
+    }
+
+    /// The least size of the reads into which a group is split, in bytes; reads are less than twice as
+    /// large. The default is 1 MiB.
+    ///
+    /// # Panics
+    /// When it is 0.
+    pub fn chunk_bytes(mut self, chunk_bytes: usize) -> Self {
+        assert!(chunk_bytes >= 1, "chunks of {chunk_bytes} bytes");
+        self.chunk_bytes = chunk_bytes;
+        self
+    }
+
+    /// A check of the bytes of each group, made when the group was read for the first time and before
+    /// anybody sees them; later reads of the same group are not checked again. It runs on a reader
+    /// thread, in a mapped cache on the thread of the first lease. A refusal becomes an error of the
+    /// leases that wait, the refused bytes are dropped, and the next lease reads and checks again.
+    pub fn verify<F>(mut self, verify: F) -> Self
+    where
+        F: Fn(GroupId, &[u8]) -> Result<(), String> + Send + Sync + 'static,
+    {
+        self.verify = Some(Arc::new(verify));
+        self
+    }
+
+    /// Someone to be told what happens.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+}
+
+impl fmt::Debug for CacheOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheOptions")
+            .field("read_ahead", &self.read_ahead)
+            .field("readers", &self.readers)
+            .field("chunk_bytes", &self.chunk_bytes)
+            .field("verify", &self.verify.is_some())
+            .field("observer", &self.observer.is_some())
+            .finish()
+    }
+}
