@@ -13,10 +13,10 @@ use crate::memory::Memory;
 use crate::options::CacheOptions;
 use crate::plan::Plan;
 use crate::reader::{self, Split};
-use crate::ring::{Found, Ring};
+use crate::ring::Ring;
 use crate::shared::{Shared, Taken};
 use crate::source::Source;
-use crate::stats::{CacheStats, Counters, GroupStats};
+use crate::stats::{CacheStats, Counters, Found, GroupStats};
 
 /// What a mapped lease is aligned to, in bytes. Leases of memory begin at a page.
 const MAPPED_ALIGNMENT: u64 = 64;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::group::{Extent, GroupId};
-use crate::ring::Found;
+use crate::stats::Found;
 
 /// Something that happened in the cache.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,47 @@
 //! How a cache reads.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::event::Observer;
 use crate::group::GroupId;
-use crate::ring::ReadAhead;
+use crate::source::UnknownName;
+
+/// How far ahead of use groups are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReadAhead {
+    /// Not at all: a group is read when it is leased.
+    Off,
+    /// One group ahead.
+    Next,
+    /// One group ahead, and one more each time the consumer has to wait, as far as there are slots; one
+    /// less after a long time without a wait.
+    #[default]
+    Adaptive,
+}
+
+impl fmt::Display for ReadAhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReadAhead::Off => "off",
+            ReadAhead::Next => "next",
+            ReadAhead::Adaptive => "adaptive",
+        })
+    }
+}
+
+impl FromStr for ReadAhead {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        let expected = "off, next or adaptive";
+        [ReadAhead::Off, ReadAhead::Next, ReadAhead::Adaptive]
+            .into_iter()
+            .find(|read_ahead| read_ahead.to_string() == name)
+            .ok_or_else(|| UnknownName { what: "read-ahead", found: name.to_owned(), expected })
+    }
+}
 
 /// Looks at the bytes of a group when they were read for the first time.
 pub(crate) type Verify = dyn Fn(GroupId, &[u8]) -> Result<(), String> + Send + Sync;

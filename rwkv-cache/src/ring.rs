@@ -39,7 +39,9 @@
 //! Every transition happens under one lock, so the exhaustive test beside this file, which walks through
 //! every order of transitions of small rings, proves what the shell around it relies on.
 
+use crate::options::ReadAhead;
 use crate::sequence::Sequence;
+use crate::stats::Found;
 
 /// Whoever holds leases and waits; in the shell a thread.
 pub(crate) type Consumer = u64;
@@ -77,32 +79,6 @@ struct Waiter {
     consumer: Consumer,
     group: usize,
     failed: bool,
-}
-
-/// How far ahead of use groups are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ReadAhead {
-    /// Not at all: a group is read when it is leased.
-    Off,
-    /// One group ahead.
-    Next,
-    /// One group ahead, and one more each time the consumer has to wait, as far as there are slots; one
-    /// less after a long time without a wait.
-    #[default]
-    Adaptive,
-}
-
-/// What an arriving consumer found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Found {
-    /// A pinned group, in memory.
-    Pinned,
-    /// In a slot, read ahead of use.
-    Ready,
-    /// Being read, but not there yet.
-    Late,
-    /// Neither in memory nor being read.
-    Absent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

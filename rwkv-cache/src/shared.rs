@@ -10,9 +10,9 @@ use crate::group::{Group, GroupId};
 use crate::memory::Memory;
 use crate::options::CacheOptions;
 use crate::reader::Split;
-use crate::ring::{After, Claim, Consumer, Found, Job, Ring};
+use crate::ring::{After, Claim, Consumer, Job, Ring};
 use crate::source::{Source, SourceInfo};
-use crate::stats::Tally;
+use crate::stats::{Found, Tally};
 
 pub(crate) struct Shared {
     pub(crate) source: Arc<dyn Source>,

@@ -4,8 +4,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::group::GroupId;
-use crate::ring::Found;
 use crate::source::SourceInfo;
+
+/// What an arriving consumer found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Found {
+    /// A pinned group, in memory.
+    Pinned,
+    /// In a slot, read ahead of use.
+    Ready,
+    /// Being read, but not there yet.
+    Late,
+    /// Neither in memory nor being read.
+    Absent,
+}
 
 /// What happened to one group, or to all of them together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

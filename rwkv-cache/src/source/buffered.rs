@@ -31,6 +31,12 @@ impl BufferedFile {
         file::expect_random(&file);
         Ok(BufferedFile { file, path: path.to_owned(), identity, reason: "asked for".into() })
     }
+
+    /// Says why this mode was chosen.
+    pub(crate) fn because(mut self, reason: String) -> Self {
+        self.reason = reason;
+        self
+    }
 }
 
 impl Source for BufferedFile {

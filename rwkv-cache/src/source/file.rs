@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// The smallest page of the systems this runs on, in bytes.
@@ -48,6 +49,67 @@ pub(crate) fn read_at(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<us
     return std::os::unix::fs::FileExt::read_at(file, buf, offset);
     #[cfg(windows)]
     return std::os::windows::fs::FileExt::seek_read(file, buf, offset);
+}
+
+/// Opens a file for direct reads.
+pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        File::options().read(true).custom_flags(libc::O_DIRECT).open(path)
+    }
+    #[cfg(target_os = "macos")]
+    {
+        use std::os::fd::AsRawFd;
+        let file = File::open(path)?;
+        // SAFETY: the descriptor is open for the whole call, and the call touches no memory of ours.
+        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_NOCACHE, 1) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(file),
+        }
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
+    {
+        let what = format!("no direct reads on this system, for {}", path.display());
+        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+    }
+}
+
+/// The alignment in bytes that the kernel says direct reads of this file need; 0 when it says that there
+/// are none, `None` when it says nothing.
+pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::mem::MaybeUninit;
+        use std::os::fd::AsRawFd;
+        let mut facts = MaybeUninit::<libc::statx>::zeroed();
+        // SAFETY: the descriptor is open for the whole call, the path is a terminated string, and
+        // `facts` is a whole `statx` to write to.
+        let result = unsafe {
+            libc::statx(
+                file.as_raw_fd(),
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                libc::STATX_DIOALIGN,
+                facts.as_mut_ptr(),
+            )
+        };
+        // SAFETY: `statx` is made of integers, and all of them were zeroed.
+        let facts = unsafe { facts.assume_init() };
+        if result != 0 || facts.stx_mask & libc::STATX_DIOALIGN == 0 {
+            return None;
+        }
+        let alignment = match facts.stx_dio_offset_align {
+            0 => 0,
+            offset => offset.max(facts.stx_dio_mem_align),
+        };
+        usize::try_from(alignment).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        None
+    }
 }
 
 /// Tells the system not to read ahead of what is asked for.

@@ -1,12 +1,20 @@
 //! Where the bytes come from.
 
 mod buffered;
+mod direct;
+mod fault;
 mod file;
+mod mapped;
+mod open;
 
 use std::fmt;
 use std::io;
 
 pub use buffered::BufferedFile;
+pub use direct::DirectFile;
+pub use fault::{EIO, Fault, FaultSource, When};
+pub use mapped::MappedFile;
+pub use open::{Io, UnknownName, open};
 
 /// Something with a length whose bytes can be read at any offset, by several threads at once.
 ///
