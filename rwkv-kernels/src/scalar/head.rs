@@ -24,14 +24,14 @@ pub(crate) fn prepare_head(head: HeadParams<'_>, rows: HeadRows<'_>) {
 
 pub(crate) fn head_output(head: HeadOutput<'_>, y: &mut [f32]) {
     let n = head.r_k.len();
-    let mut normed = vec![0.0; n];
     for (t, y) in y.chunks_exact_mut(n).enumerate() {
         let token = t * n..(t + 1) * n;
         let (v, g) = (&head.v[token.clone()], &head.g[token.clone()]);
         let bonus = norm::dot3(&head.r[token.clone()], &head.k[token], head.r_k);
-        norm::layer_norm(y, head.ln_w, head.ln_b, head.eps, &mut normed);
+        let moments = norm::moments(y, head.eps);
         for i in 0..n {
-            y[i] = bonus.mul_add(v[i], normed[i]) * g[i];
+            let normed = norm::normed(y[i], moments, head.ln_w[i], head.ln_b[i]);
+            y[i] = bonus.mul_add(v[i], normed) * g[i];
         }
     }
 }

@@ -2,6 +2,15 @@
 
 pub(crate) mod columns_avx2;
 pub(crate) mod columns_avx512;
+pub(crate) mod entries;
+mod head;
+mod lanes;
+mod lanes_avx2;
+mod lanes_avx512;
+mod math;
+mod norm;
 pub(crate) mod quantize;
+mod rows;
 pub(crate) mod tiles_avx2;
 pub(crate) mod tiles_avx512;
+mod wkv;
