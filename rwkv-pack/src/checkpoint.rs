@@ -11,6 +11,7 @@ use crate::format::{Container, FileFormat};
 use crate::header::{Header, StoredTensor};
 use crate::input::InputFile;
 use crate::pack::{Checksum, MANIFEST_KEY, SourceInfo};
+use crate::torch::TorchFile;
 
 /// Name, element type and shape of a tensor in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,9 @@ pub struct Checkpoint {
 /// Where the bytes of `tensors[i]` are.
 #[derive(Debug)]
 enum Places {
+    /// Offset and length in bytes.
     Safetensors(Vec<(u64, u64)>),
+    Torch(TorchFile),
 }
 
 impl Checkpoint {
@@ -51,11 +54,7 @@ impl Checkpoint {
         let input = InputFile::open(path.as_ref())?;
         let checkpoint = match Container::sniff(&input)? {
             Container::Safetensors => Self::from_safetensors(input)?,
-            Container::Zip => {
-                return Err(
-                    PackError::new(PackErrorKind::Unsupported, "is a torch zip").in_file(input.path())
-                );
-            }
+            Container::Zip => Self::from_torch(input)?,
         };
         if checkpoint.tensors.is_empty() {
             return Err(PackError::malformed("holds no tensors").in_file(checkpoint.path()));
@@ -74,10 +73,16 @@ impl Checkpoint {
         Ok(Self { input, tensors, metadata: header.metadata, places: Places::Safetensors(places) })
     }
 
+    fn from_torch(input: InputFile) -> Result<Self, PackError> {
+        let (tensors, torch) = TorchFile::open(&input).map_err(|error| error.in_file(input.path()))?;
+        Ok(Self { input, tensors, metadata: BTreeMap::new(), places: Places::Torch(torch) })
+    }
+
     /// The format of the file.
     pub fn format(&self) -> FileFormat {
         match self.places {
             Places::Safetensors(_) => FileFormat::Safetensors,
+            Places::Torch(_) => FileFormat::Torch,
         }
     }
 
@@ -126,6 +131,7 @@ impl Checkpoint {
                 let (offset, len) = places[index];
                 self.input.read_extent(offset, len, buf)
             }
+            Places::Torch(torch) => torch.read(&self.input, index, buf),
         };
         read.map_err(|error| error.in_tensor(&self.tensors[index].name).in_file(self.path()))
     }

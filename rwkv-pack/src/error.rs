@@ -97,7 +97,6 @@ impl PackError {
         self
     }
 
-    #[expect(dead_code, reason = "for the .pth reader")]
     pub(crate) fn in_member(mut self, name: &str) -> Self {
         if matches!(self.inner.place, Place::Whole) {
             self.inner.place = Place::Member(name.to_owned());

@@ -8,6 +8,7 @@ mod format;
 mod header;
 mod input;
 mod pack;
+mod torch;
 
 pub use checkpoint::{Checkpoint, TensorInfo};
 pub use dtype::{DType, UnknownDType};
