@@ -163,10 +163,10 @@ pub fn matmul_columns(isa: Isa, w: Columns<'_>, outs: Range<usize>, x: &SparseRo
         Kind::Scalar => scalar::columns::matmul(w, outs, x, y),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an Isa of this kind exists only where avx2, fma and f16c were detected; sizes were checked above.
-        Kind::Avx2 => unsafe { x86::columns_avx2::matmul(w, outs, x, y) },
+        Kind::Avx2 => unsafe { x86::columns::avx2(w, outs, x, y) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an Isa of this kind exists only where avx512 f, bw, dq and vl were detected; sizes were checked above.
-        Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::columns_avx512::matmul(w, outs, x, y) },
+        Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::columns::avx512(w, outs, x, y) },
     }
 }
 

@@ -174,13 +174,13 @@ pub fn matmul(isa: Isa, w: RowTiles<'_>, x: &Activations, y: &mut [f32]) {
         Kind::Scalar => scalar::tiles::matmul(w, x, y),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an Isa of this kind exists only where avx2, fma and f16c were detected; sizes were checked above.
-        Kind::Avx2 => unsafe { x86::tiles_avx2::matmul(w, x, y) },
+        Kind::Avx2 => unsafe { x86::tiles::avx2(w, x, y) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an Isa of this kind exists only where avx512 f, bw, dq and vl were detected; sizes were checked above.
-        Kind::Avx512 => unsafe { x86::tiles_avx512::matmul::<false>(w, x, y) },
+        Kind::Avx512 => unsafe { x86::tiles::avx512(w, x, y) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above, and avx512vnni was detected.
-        Kind::Avx512Vnni => unsafe { x86::tiles_avx512::matmul::<true>(w, x, y) },
+        Kind::Avx512Vnni => unsafe { x86::tiles::avx512_vnni(w, x, y) },
     }
 }
 

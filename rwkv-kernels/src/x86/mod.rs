@@ -1,7 +1,6 @@
 //! Variants for x86-64. Each returns the bits of its definition in [`crate::scalar`].
 
-pub(crate) mod columns_avx2;
-pub(crate) mod columns_avx512;
+pub(crate) mod columns;
 pub(crate) mod entries;
 mod head;
 mod lanes;
@@ -11,6 +10,6 @@ mod math;
 mod norm;
 pub(crate) mod quantize;
 mod rows;
-pub(crate) mod tiles_avx2;
-pub(crate) mod tiles_avx512;
+pub(crate) mod tile_ops;
+pub(crate) mod tiles;
 mod wkv;
