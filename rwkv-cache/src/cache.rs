@@ -157,10 +157,7 @@ impl Cache {
         for id in groups {
             assert!(id.index() < count, "group {id} of {count}");
         }
-        self.shared.change(|ring| {
-            ring.expect(groups.iter().map(|id| id.index()));
-            ring.read_ahead();
-        });
+        self.shared.change(|ring| ring.expect(groups.iter().map(|id| id.index())));
     }
 
     /// Fills `buf` with the bytes of the source at `offset`, past the cache, and counts it. For what is

@@ -94,7 +94,7 @@ pub(crate) enum Claim {
 }
 
 /// A chunk for a reader to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Job {
     pub(crate) place: usize,
     pub(crate) group: usize,
@@ -114,6 +114,16 @@ pub(crate) enum After {
     GivenUp,
 }
 
+/// Who has something to do since this was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Wakes {
+    /// Readers: there are new chunks to take.
+    pub(crate) readers: bool,
+    /// Waiting consumers: a repeated claim may end differently.
+    pub(crate) consumers: bool,
+}
+
+/// Each public method is one transition. After it, whoever [`Ring::take_wakes`] names must be woken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ring {
     places: Vec<Place>,
@@ -132,6 +142,7 @@ pub(crate) struct Ring {
     read_ahead: ReadAhead,
     depth: usize,
     calm: usize,
+    wakes: Wakes,
 }
 
 impl Ring {
@@ -159,7 +170,13 @@ impl Ring {
             read_ahead,
             depth: 1,
             calm: 0,
+            wakes: Wakes::default(),
         }
+    }
+
+    /// Who must be woken for what happened since the last call.
+    pub(crate) fn take_wakes(&mut self) -> Wakes {
+        std::mem::take(&mut self.wakes)
     }
 
     /// Starts loading every pinned group.
@@ -175,6 +192,7 @@ impl Ring {
     pub(crate) fn expect(&mut self, groups: impl Iterator<Item = usize>) {
         let homes = &self.homes;
         self.sequence.expect(groups.filter(|&group| homes[group].is_none()));
+        self.read_ahead();
     }
 
     /// A consumer comes for a group: what it finds, before it claims.
@@ -211,6 +229,12 @@ impl Ring {
 
     /// One attempt at a lease of a group; see the head of this file.
     pub(crate) fn claim(&mut self, group: usize, consumer: Consumer) -> Claim {
+        let claim = self.try_claim(group, consumer);
+        self.read_ahead();
+        claim
+    }
+
+    fn try_claim(&mut self, group: usize, consumer: Consumer) -> Claim {
         if let Some(waiter) = self.waiting.iter().position(|waiter| waiter.consumer == consumer) {
             assert_eq!(self.waiting[waiter].group, group, "a consumer waits for one group at a time");
             if self.waiting.swap_remove(waiter).failed {
@@ -262,6 +286,7 @@ impl Ring {
         holders.swap_remove(holder);
         if holders.is_empty() {
             self.empty(place);
+            self.read_ahead();
         }
     }
 
@@ -297,6 +322,7 @@ impl Ring {
             After::More
         } else if failed || given_up {
             self.fail(place);
+            self.read_ahead();
             if given_up { After::GivenUp } else { After::Failed }
         } else {
             load.busy = 1;
@@ -304,17 +330,22 @@ impl Ring {
         }
     }
 
-    /// The bytes of a completely read place were looked at.
-    pub(crate) fn finish(&mut self, place: usize, accepted: bool) {
-        if self.load(place).given_up || !accepted {
-            self.fail(place);
-        } else {
+    /// The bytes of a completely read place were looked at. Returns whether the group is there now.
+    pub(crate) fn finish(&mut self, place: usize, accepted: bool) -> bool {
+        let ready = accepted && !self.load(place).given_up;
+        if ready {
             self.places[place].state = State::Ready;
+            // Whoever waits for a slot can have this one if nobody waits for the group any more.
+            self.wakes.consumers |= self.is_wanted(place) || self.has_homeless();
+        } else {
+            self.fail(place);
         }
+        self.read_ahead();
+        ready
     }
 
-    /// Starts the reads ahead that are due.
-    pub(crate) fn read_ahead(&mut self) {
+    /// Starts the reads ahead that are due. Every transition that may free a slot ends with it.
+    fn read_ahead(&mut self) {
         let depth = match self.read_ahead {
             ReadAhead::Off => return,
             ReadAhead::Next => 1,
@@ -338,13 +369,8 @@ impl Ring {
         }
     }
 
-    /// Whether a reader has something to do.
-    pub(crate) fn has_chunks(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
     /// Whether a consumer waits for a slot.
-    pub(crate) fn has_homeless(&self) -> bool {
+    fn has_homeless(&self) -> bool {
         self.waiting.iter().any(|waiter| self.is_homeless(waiter))
     }
 
@@ -371,7 +397,8 @@ impl Ring {
     /// Whether somebody waits for the group that this place loads or holds.
     fn is_wanted(&self, place: usize) -> bool {
         let group = self.places[place].group;
-        self.at[group] == Some(place) && self.waiting.iter().any(|waiter| waiter.group == group)
+        let waits = |waiter: &Waiter| waiter.group == group && !waiter.failed;
+        self.at[group] == Some(place) && self.waiting.iter().any(waits)
     }
 
     /// Whether a waiter waits for a slot, rather than for a read.
@@ -388,6 +415,7 @@ impl Ring {
         self.places[place].state = State::Loading(load);
         self.at[group] = Some(place);
         self.queue.push(place);
+        self.wakes.readers = true;
     }
 
     /// An empty slot, or else the one whose group is not waited for and is needed last.
@@ -431,8 +459,9 @@ impl Ring {
         let group = self.places[place].group;
         if self.at[group] == Some(place) {
             self.sour[group] = true;
-            for waiter in &mut self.waiting {
-                waiter.failed |= waiter.group == group;
+            for waiter in self.waiting.iter_mut().filter(|waiter| waiter.group == group) {
+                waiter.failed = true;
+                self.wakes.consumers = true;
             }
         }
         self.empty(place);
@@ -444,6 +473,7 @@ impl Ring {
             self.at[group] = None;
         }
         self.places[place].state = State::Empty;
+        self.wakes.consumers |= self.has_homeless();
     }
 
     /// Whether every slot is held by a consumer who waits for a slot.

@@ -93,55 +93,57 @@ impl Shared {
         }
     }
 
-    /// Changes the ring and wakes the readers when that gave them something to do.
+    /// Makes one transition of the ring and wakes whom it concerns.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Ring) -> T) -> T {
         let mut locked = self.lock();
         let result = change(&mut locked.ring);
-        self.wake_readers(&locked);
+        self.wake(&mut locked);
         result
     }
 
-    fn wake_readers(&self, locked: &Locked) {
-        if locked.ring.has_chunks() {
+    fn wake(&self, locked: &mut Locked) {
+        let wakes = locked.ring.take_wakes();
+        if wakes.readers {
             self.work.notify_all();
+        }
+        if wakes.consumers {
+            self.done.notify_all();
         }
     }
 
     /// A lease of a group that is not known to be resident.
     pub(crate) fn lease(&self, id: GroupId, consumer: Consumer) -> Result<Taken, CacheError> {
         let group = id.index();
-        let found = self.change(|ring| ring.arrive(group));
+        let (found, at_once) = self.change(|ring| {
+            let found = ring.arrive(group);
+            let is_there = matches!(found, Found::Pinned | Found::Ready);
+            (found, is_there.then(|| ring.claim(group, consumer)))
+        });
         self.tell(id, EventKind::Find(found));
-        let mut waiting = None;
-        let mut locked = self.lock();
-        let place = loop {
-            let claim = locked.ring.claim(group, consumer);
-            locked.ring.read_ahead();
-            self.wake_readers(&locked);
-            match claim {
-                Claim::Leased(place) => break Ok(place),
-                Claim::Failed => break Err(self.last_error(&locked, group)),
-                Claim::Stuck => break Err(self.no_slot(group)),
-                Claim::Wait => {}
-            }
-            if waiting.is_none() {
-                waiting = Some(Instant::now());
-                if self.options.observer.is_some() {
-                    // An observer is called outside of the lock, and what it misses is looked up again.
-                    drop(locked);
-                    self.tell(id, EventKind::WaitBegin);
-                    locked = self.lock();
-                    continue;
-                }
-            }
-            locked = self.done.wait(locked).unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(locked);
-        let waited = waiting.map_or(Duration::ZERO, |begin| begin.elapsed());
-        if waiting.is_some() {
-            self.tell(id, EventKind::WaitEnd);
+        if let Some(Claim::Leased(place)) = at_once {
+            return Ok(Taken { place, found, waited: Duration::ZERO });
         }
+        // Observers are called while nothing is claimed, because they may panic.
+        self.tell(id, EventKind::WaitBegin);
+        let begin = Instant::now();
+        let place = self.wait_for(group, consumer);
+        let waited = begin.elapsed();
+        self.tell(id, EventKind::WaitEnd);
         Ok(Taken { place: place?, found, waited })
+    }
+
+    fn wait_for(&self, group: usize, consumer: Consumer) -> Result<usize, CacheError> {
+        let mut locked = self.lock();
+        loop {
+            let claim = locked.ring.claim(group, consumer);
+            self.wake(&mut locked);
+            match claim {
+                Claim::Leased(place) => return Ok(place),
+                Claim::Failed => return Err(self.last_error(&locked, group)),
+                Claim::Stuck => return Err(self.no_slot(group)),
+                Claim::Wait => locked = self.done.wait(locked).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
     }
 
     fn last_error(&self, locked: &Locked, group: usize) -> CacheError {
@@ -159,13 +161,7 @@ impl Shared {
 
     /// The end of a lease of a slot.
     pub(crate) fn release(&self, place: usize, consumer: Consumer) {
-        let mut locked = self.lock();
-        locked.ring.release(place, consumer);
-        locked.ring.read_ahead();
-        self.wake_readers(&locked);
-        if locked.ring.has_homeless() {
-            self.done.notify_all();
-        }
+        self.change(|ring| ring.release(place, consumer));
     }
 
     /// Waits for the next chunk to read; `None` at the end.
@@ -182,48 +178,40 @@ impl Shared {
         }
     }
 
+    /// Hands a chunk back.
     pub(crate) fn chunk_done(&self, job: Job, result: Result<(), CacheError>) -> After {
         let mut locked = self.lock();
-        let after = locked.ring.chunk_done(job.place, result.is_ok());
-        if let Err(error) = result {
-            locked.errors[job.group] = Some(error);
+        let succeeded = result.is_ok();
+        self.note(&mut locked, job.group, result);
+        let after = locked.ring.chunk_done(job.place, succeeded);
+        if after == After::Failed {
+            self.tallies[job.group].error();
         }
-        match after {
-            After::More | After::Complete => {}
-            After::GivenUp => self.settle(locked),
-            After::Failed => {
-                self.tallies[job.group].error();
-                self.settle(locked);
-            }
-        }
+        self.wake(&mut locked);
         after
     }
 
+    /// Hands a complete group over, or drops it when it was refused.
     pub(crate) fn finish(&self, job: Job, result: Result<(), CacheError>) {
         let mut locked = self.lock();
-        locked.ring.finish(job.place, result.is_ok());
-        match result {
-            Ok(()) => {
-                self.tallies[job.group].read();
-                if self.homes[job.group].is_some() {
-                    // The bytes were written under locks of this mutex or read by this thread; the
-                    // release makes them visible to who acquires the flag without the lock.
-                    self.resident[job.group].store(true, Ordering::Release);
-                }
-            }
-            Err(error) => {
-                locked.errors[job.group] = Some(error);
-                self.tallies[job.group].error();
-            }
+        let accepted = result.is_ok();
+        self.note(&mut locked, job.group, result);
+        let ready = locked.ring.finish(job.place, accepted);
+        if !accepted {
+            self.tallies[job.group].error();
+        } else if ready {
+            self.tallies[job.group].read();
+            // Readers hand their chunks over under the lock, and this store makes all their bytes
+            // visible to those who read the flag without it.
+            self.resident[job.group].store(self.homes[job.group].is_some(), Ordering::Release);
         }
-        self.settle(locked);
+        self.wake(&mut locked);
     }
 
-    /// After a load has ended: read on, and wake who waits.
-    fn settle(&self, mut locked: MutexGuard<'_, Locked>) {
-        locked.ring.read_ahead();
-        self.wake_readers(&locked);
-        self.done.notify_all();
+    fn note(&self, locked: &mut Locked, group: usize, result: Result<(), CacheError>) {
+        if let Err(error) = result {
+            locked.errors[group] = Some(error);
+        }
     }
 
     /// Runs the verify hook unless the group was accepted before.
