@@ -9,8 +9,9 @@ use crate::scalar::norm::l2_scale;
 pub(super) fn prepare_head<S: Lanes>(s: S, head: HeadParams<'_>, rows: HeadRows<'_>) {
     let n = head.w0.len();
     let HeadRows { w, a, k, kk } = rows;
-    let rows = w.chunks_exact_mut(n).zip(a.chunks_exact_mut(n));
-    for ((w, a), (k, kk)) in rows.zip(k.chunks_exact_mut(n).zip(kk.chunks_exact_mut(n))) {
+    for row in (0..w.len()).step_by(n) {
+        let (w, a) = (&mut w[row..][..n], &mut a[row..][..n]);
+        let (k, kk) = (&mut k[row..][..n], &mut kk[row..][..n]);
         let mut squares = s.splat(0.0);
         for at in (0..n).step_by(16) {
             let scaled = s.mul(s.get(k, at), s.get(head.k_k, at));
@@ -34,9 +35,9 @@ pub(super) fn prepare_head<S: Lanes>(s: S, head: HeadParams<'_>, rows: HeadRows<
 #[inline(always)]
 pub(super) fn head_output<S: Lanes>(s: S, head: HeadOutput<'_>, y: &mut [f32]) {
     let n = head.r_k.len();
-    let inputs = head.r.chunks_exact(n).zip(head.k.chunks_exact(n));
-    let scales = head.v.chunks_exact(n).zip(head.g.chunks_exact(n));
-    for (y, ((r, k), (v, g))) in y.chunks_exact_mut(n).zip(inputs.zip(scales)) {
+    for row in (0..y.len()).step_by(n) {
+        let (r, k) = (&head.r[row..][..n], &head.k[row..][..n]);
+        let (v, g, y) = (&head.v[row..][..n], &head.g[row..][..n], &mut y[row..][..n]);
         let bonus = s.splat(norm::dot3(s, r, k, head.r_k));
         let moments = norm::moments(s, y, head.eps);
         for at in (0..n).step_by(16) {
