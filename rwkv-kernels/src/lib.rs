@@ -10,6 +10,7 @@ mod head;
 mod isa;
 mod norm;
 mod panels;
+pub mod probe;
 mod scalar;
 mod sparse;
 mod team;

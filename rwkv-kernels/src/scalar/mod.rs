@@ -4,6 +4,7 @@ pub(crate) mod columns;
 pub(crate) mod head;
 pub(crate) mod math;
 pub(crate) mod norm;
+pub(crate) mod probe;
 pub(crate) mod quantize;
 pub(crate) mod rows;
 pub(crate) mod tiles;

@@ -8,6 +8,7 @@ mod lanes_avx2;
 mod lanes_avx512;
 mod math;
 mod norm;
+pub(crate) mod probe;
 pub(crate) mod quantize;
 mod rows;
 pub(crate) mod tile_ops;

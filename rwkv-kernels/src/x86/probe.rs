@@ -1,0 +1,103 @@
+//! Work for the probes, over the operations that the kernels use.
+
+use std::hint::black_box;
+
+use crate::scalar;
+use crate::x86::tile_ops::{Avx2, Avx512, Avx512Vnni, TileOps};
+
+/// Independent sums: enough to hide the latency of an operation, few enough to stay in registers.
+const SUMS: usize = 12;
+
+/// The functions of this file, compiled for one instruction set.
+macro_rules! probes {
+    ($($module:ident: $ops:ty, $features:literal;)*) => {$(
+        pub(crate) mod $module {
+            use super::*;
+
+            /// # Safety
+            /// The instruction set exists.
+            #[target_feature(enable = $features)]
+            #[allow(dead_code, reason = "both AVX-512 variants read and multiply floats alike")]
+            pub(crate) unsafe fn read(bytes: &[u8]) -> u64 {
+                // SAFETY: handed on.
+                unsafe { super::read::<$ops>(bytes) }
+            }
+
+            /// # Safety
+            /// The instruction set exists.
+            #[target_feature(enable = $features)]
+            pub(crate) unsafe fn int8(rounds: usize) -> usize {
+                // SAFETY: handed on.
+                unsafe { super::int8::<$ops>(rounds) }
+            }
+
+            /// # Safety
+            /// The instruction set exists.
+            #[target_feature(enable = $features)]
+            #[allow(dead_code, reason = "as above")]
+            pub(crate) unsafe fn f32(rounds: usize) -> usize {
+                // SAFETY: handed on.
+                unsafe { super::f32::<$ops>(rounds) }
+            }
+        }
+    )*};
+}
+
+probes! {
+    avx2: Avx2, "avx2,fma,f16c";
+    avx512: Avx512, "avx512f,avx512bw,avx512dq,avx512vl,f16c";
+    avx512_vnni: Avx512Vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c";
+}
+
+#[inline(always)]
+unsafe fn read<O: TileOps>(bytes: &[u8]) -> u64 {
+    let (blocks, rest) = bytes.as_chunks::<256>();
+    // SAFETY: each block is four times 64 bytes.
+    unsafe {
+        let mut sums = [O::izero(); 4];
+        for block in blocks {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = O::iadd(*sum, O::load_codes(block.as_ptr().add(64 * i)));
+            }
+        }
+        black_box(sums);
+    }
+    scalar::probe::read(rest)
+}
+
+#[inline(always)]
+unsafe fn int8<O: TileOps>(rounds: usize) -> usize {
+    let codes = black_box([3i8; 4]);
+    // SAFETY: four codes are readable.
+    unsafe {
+        let x = O::broadcast(codes.as_ptr());
+        let one = O::isplat(1);
+        let mut w = O::isplat(0x0203_0405);
+        let mut sums = [O::izero(); SUMS];
+        for _ in 0..rounds {
+            // A new operand each round, so that no product can be moved out of the loop.
+            w = O::iadd(w, one);
+            for sum in &mut sums {
+                *sum = O::dot(*sum, w, x);
+            }
+        }
+        black_box(sums);
+    }
+    64 * SUMS * rounds
+}
+
+#[inline(always)]
+unsafe fn f32<O: TileOps>(rounds: usize) -> usize {
+    // SAFETY: registers only.
+    unsafe {
+        let (w, x) = (O::splat(black_box(0.5)), O::splat(black_box(0.25)));
+        let mut sums = [O::zero(); SUMS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = O::fma(w, x, *sum);
+            }
+        }
+        black_box(sums);
+    }
+    16 * SUMS * rounds
+}
