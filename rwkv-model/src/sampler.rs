@@ -85,6 +85,11 @@ impl Sampler {
         &self.params
     }
 
+    /// Tokens of the vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
     /// Where the random numbers started.
     pub fn seed(&self) -> u64 {
         self.seed

@@ -25,3 +25,20 @@ pub fn oracle_json(file: &str) -> Option<serde_json::Value> {
     let text = std::fs::read_to_string(oracle(file)?).expect("an oracle file is readable");
     Some(serde_json::from_str(&text).expect("an oracle file is JSON"))
 }
+
+/// A checkpoint packed with a codec, and the temporary directory that it is in.
+pub struct Packed {
+    pub dir: tempfile::TempDir,
+    pub path: PathBuf,
+    pub report: rwkv_model::ConvertReport,
+}
+
+/// Packs a checkpoint.
+pub fn pack(checkpoint: &std::path::Path, codec: rwkv_kernels::Codec) -> Packed {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("model.rwkv");
+    let source = rwkv_pack::Checkpoint::open(checkpoint).expect("the checkpoint opens");
+    let report =
+        rwkv_model::convert(&source, &path, rwkv_model::ConvertOptions::new(codec)).expect("it converts");
+    Packed { dir, path, report }
+}

@@ -1,0 +1,117 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, bail};
+use crate::names::{self, Shapes};
+
+/// The sizes of an RWKV-7 model. All of them come from the shapes of its tensors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Blocks.
+    pub layers: usize,
+    /// Channels of the embedding, C; `heads * head_size`.
+    pub width: usize,
+    /// Heads of the time mix, H.
+    pub heads: usize,
+    /// Channels of a head, N: a multiple of 16.
+    pub head_size: usize,
+    /// Channels inside the channel mix, F.
+    pub ffn: usize,
+    /// Tokens, V: embedding rows and logits.
+    pub vocab: usize,
+    /// Rank of the decay's low-rank matrices `w1`, `w2`.
+    pub rank_w: usize,
+    /// Rank of the in-context learning rate's low-rank matrices `a1`, `a2`.
+    pub rank_a: usize,
+    /// Rank of the value residual's low-rank matrices `v1`, `v2`; 0 in a model of one block, which has none.
+    pub rank_v: usize,
+    /// Rank of the gate's low-rank matrices `g1`, `g2`.
+    pub rank_g: usize,
+}
+
+/// Larger than any model; keeps products of sizes far from overflow.
+const MAX_SIZE: usize = 1 << 24;
+const MAX_LAYERS: usize = 1 << 12;
+/// Official models have heads of 64; flattened head vectors would look like one huge head.
+const MAX_HEAD_SIZE: usize = 256;
+
+impl Config {
+    /// Reads the sizes from tensor names and shapes of a checkpoint, and checks that every tensor is there, has
+    /// the shape that the sizes imply (dimensions of 1 are ignored), and that nothing else is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind) for another family or spelling, which the error names;
+    /// [`ErrorKind::Checkpoint`](crate::ErrorKind) for a tensor that is missing, superfluous or wrongly shaped.
+    pub fn from_shapes<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Result<Config> {
+        let shapes = Shapes::new(tensors)?;
+        let config = names::read_config(&shapes)?;
+        config.validate()?;
+        names::check_complete(&config, &shapes)?;
+        Ok(config)
+    }
+
+    /// Checks what the rest of the crate relies on.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let sizes = [
+            ("layers", self.layers, MAX_LAYERS),
+            ("width", self.width, MAX_SIZE),
+            ("heads", self.heads, MAX_SIZE),
+            ("head size", self.head_size, MAX_HEAD_SIZE),
+            ("ffn width", self.ffn, MAX_SIZE),
+            ("vocabulary", self.vocab, MAX_SIZE),
+            ("rank of w1", self.rank_w, MAX_SIZE),
+            ("rank of a1", self.rank_a, MAX_SIZE),
+            ("rank of g1", self.rank_g, MAX_SIZE),
+        ];
+        for (what, size, max) in sizes {
+            if size == 0 || size > max {
+                bail!(Checkpoint, "{what} is {size}; expected 1 to {max}");
+            }
+        }
+        if self.rank_v > MAX_SIZE || (self.rank_v == 0 && self.layers > 1) {
+            bail!(Checkpoint, "rank of v1 is {}; expected 1 to {MAX_SIZE}", self.rank_v);
+        }
+        if !self.head_size.is_multiple_of(16) {
+            bail!(Checkpoint, "head size is {}; expected a multiple of 16", self.head_size);
+        }
+        if self.heads * self.head_size != self.width {
+            let (heads, head_size, width) = (self.heads, self.head_size, self.width);
+            bail!(Checkpoint, "{heads} heads of {head_size} channels do not make the width {width}");
+        }
+        Ok(())
+    }
+
+    /// Weights of the model, block 0's unused `v0`, `v1`, `v2` not counted.
+    pub fn parameters(&self) -> u64 {
+        names::expected(self)
+            .iter()
+            .map(|tensor| tensor.dims.iter().map(|&d| d as u64).product::<u64>())
+            .sum()
+    }
+
+    /// Bytes of one session's [`State`](crate::State).
+    pub fn state_bytes(&self) -> u64 {
+        (self.layers * (2 * self.width + self.width * self.head_size)) as u64 * 4
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "RWKV-7, {} blocks of width {} ({} heads of {}), ffn {}, vocabulary {}, ranks w {} a {} v {} g {}",
+            self.layers,
+            self.width,
+            self.heads,
+            self.head_size,
+            self.ffn,
+            self.vocab,
+            self.rank_w,
+            self.rank_a,
+            self.rank_v,
+            self.rank_g
+        )
+    }
+}

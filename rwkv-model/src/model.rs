@@ -1,0 +1,203 @@
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rwkv_cache::CacheStats;
+use rwkv_kernels::{Isa, Team};
+use rwkv_pack::{Manifest, Pack};
+
+use crate::config::Config;
+use crate::counters::StepCounters;
+use crate::error::{ErrorKind, ModelError, Result, bail};
+use crate::identity::Identity;
+use crate::residency::{Residence, Residency};
+use crate::state::State;
+use crate::step::Scratch;
+use crate::weights::Weights;
+
+/// How a model is opened.
+#[derive(Debug, Clone)]
+pub struct ModelOptions {
+    threads: usize,
+    isa: Option<Isa>,
+    chunk_rows: usize,
+    residency: Residency,
+    verify: bool,
+}
+
+impl Default for ModelOptions {
+    /// All processors that the process may use, the best instruction set, sweeps of up to 256 rows, all weights in
+    /// memory, checksums verified.
+    fn default() -> ModelOptions {
+        ModelOptions {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            isa: None,
+            chunk_rows: 256,
+            residency: Residency::Resident,
+            verify: true,
+        }
+    }
+}
+
+impl ModelOptions {
+    /// How many threads compute, the caller included. It changes no result. 0 counts as 1.
+    pub fn threads(mut self, threads: usize) -> ModelOptions {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// The instruction set. It changes no result.
+    pub fn isa(mut self, isa: Isa) -> ModelOptions {
+        self.isa = Some(isa);
+        self
+    }
+
+    /// The most rows (tokens of all feeds together) that share one sweep over the weights. It changes no result;
+    /// more rows read the weights less often and take more memory. 0 counts as 1.
+    pub fn chunk_rows(mut self, rows: usize) -> ModelOptions {
+        self.chunk_rows = rows.max(1);
+        self
+    }
+
+    /// Where the weights are while the model runs. It changes no result.
+    pub fn residency(mut self, residency: Residency) -> ModelOptions {
+        self.residency = residency;
+        self
+    }
+
+    /// Whether the checksum of each group is verified when it is first read.
+    pub fn verify(mut self, verify: bool) -> ModelOptions {
+        self.verify = verify;
+        self
+    }
+}
+
+/// An RWKV-7 model, ready to run.
+///
+/// One thread drives it; the work of a [`step`](Model::step) is spread over a team of threads.
+pub struct Model {
+    pub(crate) weights: Weights,
+    pub(crate) residence: Residence,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) team: Team,
+    pub(crate) isa: Isa,
+    pub(crate) chunk_rows: usize,
+    pub(crate) scratch: Scratch,
+    pub(crate) logits: Vec<f32>,
+    pub(crate) counters: StepCounters,
+    manifest: Manifest,
+}
+
+impl Model {
+    /// Opens a pack.
+    ///
+    /// # Errors
+    /// The file cannot be read or is no pack, the pack does not hold a whole RWKV-7 model, memory or threads are
+    /// refused, a checksum is wrong, or `RWKV_ISA` names an instruction set that the machine lacks.
+    pub fn open(path: impl AsRef<Path>, options: ModelOptions) -> Result<Model> {
+        let path = path.as_ref();
+        let isa = match options.isa {
+            Some(isa) => isa,
+            None => Isa::from_env()
+                .map_err(|error| ModelError::new(ErrorKind::Parameter, format!("RWKV_ISA: {error}")))?,
+        };
+        let pack = Pack::open(path).map_err(|error| {
+            ModelError::new(ErrorKind::Pack, "the pack cannot be opened").caused_by(error)
+        })?;
+        let manifest = pack.manifest().clone();
+        let weights = Weights::resolve(&manifest)
+            .map_err(|error| ModelError::new(error.kind(), format!("pack {}: {error}", path.display())))?;
+        let residence = Residence::open(pack, &weights, options.residency, options.verify)?;
+        residence.load()?;
+        let identity = Identity::new(weights.config.clone(), manifest.source.xxh3.to_string());
+        tracing::debug!(isa = isa.name(), threads = options.threads, "model opened");
+        Ok(Model {
+            weights,
+            residence,
+            identity: Arc::new(identity),
+            team: Team::new(options.threads),
+            isa,
+            chunk_rows: options.chunk_rows,
+            scratch: Scratch::default(),
+            logits: Vec::new(),
+            counters: StepCounters::default(),
+            manifest,
+        })
+    }
+
+    /// The sizes.
+    pub fn config(&self) -> &Config {
+        &self.weights.config
+    }
+
+    /// Which model this is; its states carry the same.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// What the pack says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Threads that compute, the caller included.
+    pub fn threads(&self) -> usize {
+        self.team.threads()
+    }
+
+    /// The instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The most rows that share one sweep.
+    pub fn chunk_rows(&self) -> usize {
+        self.chunk_rows
+    }
+
+    /// Bytes of the weights that one sweep with logits goes over: all blocks and the head, skipped columns included.
+    pub fn swept_bytes(&self) -> u64 {
+        self.manifest.groups.iter().filter(|group| group.swept).map(|group| group.len).sum()
+    }
+
+    /// What the steps have done so far.
+    pub fn counters(&self) -> StepCounters {
+        self.counters
+    }
+
+    /// What the cache of the weights has done so far.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.residence.stats()
+    }
+
+    /// A new session's state.
+    pub fn new_state(&self) -> State {
+        State::new(Arc::clone(&self.identity))
+    }
+
+    /// Reads a state of this model from a file: [`State::load`].
+    ///
+    /// # Errors
+    /// As [`State::load`].
+    pub fn load_state(&self, path: impl AsRef<Path>) -> Result<State> {
+        State::load(path, &self.identity)
+    }
+
+    pub(crate) fn check_token(&self, token: u32) -> Result<()> {
+        let vocab = self.config().vocab;
+        if token as usize >= vocab {
+            bail!(Token, "token {token} is not in the model's vocabulary of {vocab}");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("config", self.config())
+            .field("threads", &self.threads())
+            .field("isa", &self.isa)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,139 @@
+use std::sync::Arc;
+
+use rwkv_cache::source::{BufferedFile, Source};
+use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, Extent, Group, GroupId, Lease, Plan};
+use rwkv_kernels::{Codec, DType, widen};
+use rwkv_pack::Pack;
+
+use crate::error::{ErrorKind, ModelError, Result};
+use crate::weights::{EmbeddingAt, Weights};
+
+/// Where the weights are while the model runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Residency {
+    /// All in memory, read once.
+    #[default]
+    Resident,
+}
+
+/// The weights in memory, group by group.
+pub(crate) struct Residence {
+    cache: Cache,
+    vectors: Lease,
+    embedding: Option<Lease>,
+    sweep: Vec<GroupId>,
+    blocks_only: Vec<GroupId>,
+}
+
+impl Residence {
+    pub fn open(pack: Pack, weights: &Weights, residency: Residency, verify: bool) -> Result<Residence> {
+        let source = BufferedFile::open(pack.path()).map_err(|error| {
+            let line = format!("pack {}: cannot be opened", pack.path().display());
+            ModelError::new(ErrorKind::Io, line).caused_by(error)
+        })?;
+        Residence::with_source(Arc::new(source), pack, weights, residency, verify)
+    }
+
+    fn with_source(
+        source: Arc<dyn Source>,
+        pack: Pack,
+        weights: &Weights,
+        residency: Residency,
+        verify: bool,
+    ) -> Result<Residence> {
+        let is_swept = |index: usize| {
+            let id = GroupId::new(index);
+            id != weights.vectors && id != weights.embedding.group
+        };
+        let groups: Vec<Group> = pack
+            .manifest()
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(index, group)| {
+                let extent = Extent { offset: group.offset, len: group.len };
+                Group { name: group.name.clone(), extent, always: !is_swept(index) }
+            })
+            .collect();
+        let plan = match residency {
+            Residency::Resident => Plan::resident(&groups),
+        };
+        let plan = plan.map_err(|error| {
+            ModelError::new(ErrorKind::Residency, "the weights cannot be planned for").caused_by(error)
+        })?;
+        let mut options = CacheOptions::default();
+        if verify {
+            options = options.verify(move |id, bytes| {
+                pack.check_group(id.index(), bytes).map_err(|error| error.to_string())
+            });
+        }
+        let cache = Cache::new(source, groups, plan, options).map_err(failed)?;
+        let vectors = cache.lease(weights.vectors).map_err(failed)?;
+        let embedding = Some(cache.lease(weights.embedding.group).map_err(failed)?);
+        let blocks_only: Vec<GroupId> = weights
+            .blocks
+            .iter()
+            .flat_map(|block| [block.att, block.ffn_key_group, block.ffn_value_group])
+            .collect();
+        let mut sweep = blocks_only.clone();
+        sweep.extend(weights.head.iter().map(|part| part.group));
+        Ok(Residence { cache, vectors, embedding, sweep, blocks_only })
+    }
+
+    /// Waits until all that stays in memory is there.
+    pub fn load(&self) -> Result<()> {
+        self.cache.load_pinned().map_err(failed)
+    }
+
+    /// Says whether the next sweep needs the head.
+    pub fn expect_sweep(&self, with_head: bool) {
+        if self.cache.plan().slots() > 0 {
+            self.cache.expect(if with_head { &self.sweep } else { &self.blocks_only });
+        }
+    }
+
+    pub fn lease(&self, group: GroupId) -> Result<Lease> {
+        self.cache.lease(group).map_err(failed)
+    }
+
+    /// The bytes of the group of vectors.
+    pub fn vectors(&self) -> &[u8] {
+        &self.vectors
+    }
+
+    /// A token's embedding, appended to `out`. `buffer` is for reads.
+    pub fn embedding(
+        &self,
+        at: &EmbeddingAt,
+        token: u32,
+        buffer: &mut Vec<u8>,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
+        let begin = token as usize * at.row_bytes;
+        let bytes = match &self.embedding {
+            Some(group) => &group[at.offset_in_group + begin..][..at.row_bytes],
+            None => {
+                buffer.resize(at.row_bytes, 0);
+                self.cache.read_at(at.offset_in_file + begin as u64, buffer).map_err(failed)?;
+                buffer
+            }
+        };
+        let dtype = match at.codec {
+            Codec::F16 => DType::F16,
+            Codec::Bf16 => DType::Bf16,
+            _ => DType::F32,
+        };
+        widen(dtype, bytes, out);
+        Ok(())
+    }
+
+    /// The cache's counters.
+    pub fn stats(&self) -> CacheStats {
+        self.cache.stats()
+    }
+}
+
+fn failed(error: CacheError) -> ModelError {
+    ModelError::new(ErrorKind::Residency, "the weights cannot be read").caused_by(error)
+}

@@ -1,0 +1,90 @@
+use std::ops::Range;
+
+use rwkv_kernels::{Columns, RowTiles, matmul_columns, mix};
+
+use super::rows::{Pass, Stage};
+use super::scratch::Scratch;
+use super::tasks::{Then, for_rows, task_width, tasks};
+use crate::error::Result;
+use crate::names::BlockVector;
+
+/// Outputs of a value matrix that share a scale: tasks begin at multiples of it.
+const COLUMN_GROUP: usize = 64;
+
+impl Pass<'_, '_> {
+    /// The channel mix of a block; its result is left in `delta`.
+    pub fn channel_mix(&mut self, block: usize) -> Result<()> {
+        let at = &self.weights.blocks[block];
+        let vectors =
+            self.weights.block_vectors[block].view(self.residence.vectors(), self.weights.config.width);
+        let (weight, bias) = (vectors.get(BlockVector::Ln2Weight), vectors.get(BlockVector::Ln2Bias));
+        self.add_and_norm(Stage::TimeMix(block), weight, bias)?;
+        {
+            let group = self.residence.lease(at.ffn_key_group)?;
+            self.mix_and_multiply_key(block, vectors.get(BlockVector::FfnMixK), at.ffn_key.view(&group));
+        }
+        let group = self.residence.lease(at.ffn_value_group)?;
+        self.multiply_value(at.ffn_value.view(&group));
+        Ok(())
+    }
+
+    /// The token shift, the key matrix, and the activation.
+    fn mix_and_multiply_key(&mut self, block: usize, mix_k: &[f32], w: RowTiles<'_>) {
+        let isa = self.isa;
+        let width = self.weights.config.width;
+        let sweep = self.sweep;
+        let Scratch { normed, input, ffn, active, .. } = &mut *self.scratch;
+        let normed = &**normed;
+        let feeds = &*self.feeds;
+        input.reset(sweep.rows, width, w.codec().forms());
+        for_rows(self.team, normed.len(), input.rows_mut().enumerate(), |(r, row)| {
+            let x = &normed[*r * width..][..width];
+            let prev = match sweep.starts[*r] {
+                Some(feed) => feeds[feed].state.ffn_shift(block),
+                None => &normed[(*r - 1) * width..][..width],
+            };
+            row.fill(isa, |out| mix(isa, x, prev, mix_k, out));
+        });
+        for span in &sweep.spans {
+            let last = &normed[(span.first_row + span.rows - 1) * width..][..width];
+            self.feeds[span.feed].state.ffn_shift_mut(block).copy_from_slice(last);
+        }
+        ffn.reset(sweep.rows, w.rows(), task_width(w, self.team.threads()));
+        let mut items: Vec<_> = tasks(w, input, ffn, Then::ReluSquared).collect();
+        self.team.for_each(&mut items, |task| task.run(isa));
+        active.reset(sweep.rows, w.rows());
+        let ffn = &*ffn;
+        for_rows(self.team, sweep.rows * w.rows(), active.rows_mut().enumerate(), |(r, row)| {
+            row.gather(ffn, *r);
+        });
+    }
+
+    /// The value matrix.
+    fn multiply_value(&mut self, w: Columns<'_>) {
+        let isa = self.isa;
+        let Scratch { active, delta, .. } = &mut *self.scratch;
+        let active = &*active;
+        delta.reset(active.rows(), w.rows(), value_width(w.rows(), self.team.threads()));
+        let width = delta.width();
+        let outs = |p: usize| -> Range<usize> { p * width..w.rows().min((p + 1) * width) };
+        let mut items: Vec<_> = delta.panels_mut().enumerate().collect();
+        self.team.for_each(&mut items, |(p, y)| matmul_columns(isa, w, outs(*p), active, y));
+        self.count_skipped(w);
+    }
+
+    fn count_skipped(&mut self, w: Columns<'_>) {
+        let active = &self.scratch.active;
+        let inputs = active.rows() * active.cols();
+        let skipped = inputs - active.nonzero();
+        self.counters.value_inputs += inputs as u64;
+        self.counters.value_inputs_skipped += skipped as u64;
+        if active.rows() == 1 {
+            self.counters.skipped_bytes += (skipped * w.column_bytes()) as u64;
+        }
+    }
+}
+
+/// Outputs of a task of the value matrix. A task goes over every active column, so wide ones read memory in longer runs.
+fn value_width(outputs: usize, threads: usize) -> usize {
+    (outputs / (4 * threads)).next_multiple_of(COLUMN_GROUP).max(COLUMN_GROUP)
+}

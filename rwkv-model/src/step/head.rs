@@ -1,0 +1,46 @@
+use super::rows::{Pass, Stage};
+use super::scratch::Scratch;
+use super::tasks::{Then, for_rows, task_width, tasks};
+use crate::error::Result;
+use crate::weights::vector_at;
+
+impl Pass<'_, '_> {
+    /// Ends the last block, and computes the logits that are wanted.
+    pub fn head(&mut self) -> Result<()> {
+        let width = self.weights.config.width;
+        let vectors = self.residence.vectors();
+        let [weight, bias] = self.weights.ln_out.map(|offset| vector_at(vectors, offset, width));
+        self.add_and_norm(Stage::ChannelMix(self.weights.config.layers - 1), weight, bias)?;
+        if self.sweep.wanted.is_empty() {
+            return Ok(());
+        }
+        self.multiply_head()
+    }
+
+    fn multiply_head(&mut self) -> Result<()> {
+        let isa = self.isa;
+        let (width, vocab) = (self.weights.config.width, self.weights.config.vocab);
+        let wanted = &*self.sweep.wanted;
+        let Scratch { normed, input, logits: panels, .. } = &mut *self.scratch;
+        let normed = &**normed;
+        let parts = &self.weights.head;
+        let forms = parts.iter().fold(Default::default(), |forms, part| part.tiles.forms().union(forms));
+        input.reset(wanted.len(), width, forms);
+        let rows = input.rows_mut().zip(wanted);
+        for_rows(self.team, wanted.len() * width, rows, |(row, wanted)| {
+            row.set(isa, &normed[wanted.row * width..][..width]);
+        });
+        for part in parts {
+            let group = self.residence.lease(part.group)?;
+            let w = part.tiles.view(&group);
+            panels.reset(wanted.len(), w.rows(), task_width(w, self.team.threads()));
+            let mut items: Vec<_> = tasks(w, input, panels, Then::Nothing).collect();
+            self.team.for_each(&mut items, |task| task.run(isa));
+            for (r, wanted) in wanted.iter().enumerate() {
+                let out = &mut self.logits[wanted.out_row * vocab + part.first_row..][..w.rows()];
+                panels.read_row(r, out);
+            }
+        }
+        Ok(())
+    }
+}

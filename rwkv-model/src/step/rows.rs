@@ -1,0 +1,117 @@
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rwkv_kernels::{Isa, Team, add_assign, layer_norm};
+
+use super::sweep::Sweep;
+use super::tasks::for_rows;
+use super::{Feed, Scratch};
+use crate::counters::StepCounters;
+use crate::error::{Result, bail};
+use crate::model::Model;
+use crate::residency::Residence;
+use crate::weights::Weights;
+
+/// What layer norms of embeddings add to the variance.
+const LN_EPS: f32 = 1e-5;
+
+/// One sweep of a step.
+pub(super) struct Pass<'p, 'f> {
+    pub weights: &'p Weights,
+    pub residence: &'p Residence,
+    pub isa: Isa,
+    pub team: &'p mut Team,
+    pub scratch: &'p mut Scratch,
+    pub logits: &'p mut [f32],
+    pub counters: &'p mut StepCounters,
+    pub feeds: &'p mut [Feed<'f>],
+    pub sweep: &'p Sweep,
+}
+
+/// What gave the values that are added to the residual stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stage {
+    Embedding,
+    TimeMix(usize),
+    ChannelMix(usize),
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stage::Embedding => f.write_str("the embedding"),
+            Stage::TimeMix(block) => write!(f, "the time mix of block {block}"),
+            Stage::ChannelMix(block) => write!(f, "the channel mix of block {block}"),
+        }
+    }
+}
+
+impl<'p, 'f> Pass<'p, 'f> {
+    pub fn new(model: &'p mut Model, feeds: &'p mut [Feed<'f>], sweep: &'p Sweep) -> Pass<'p, 'f> {
+        model.scratch.reset(&model.weights.config, sweep.rows);
+        model.residence.expect_sweep(!sweep.wanted.is_empty());
+        Pass {
+            weights: &model.weights,
+            residence: &model.residence,
+            isa: model.isa,
+            team: &mut model.team,
+            scratch: &mut model.scratch,
+            logits: &mut model.logits,
+            counters: &mut model.counters,
+            feeds,
+            sweep,
+        }
+    }
+
+    /// Fills the residual stream with the embeddings of all rows.
+    pub fn embed(&mut self) -> Result<()> {
+        let Scratch { x, bytes, .. } = &mut *self.scratch;
+        for span in &self.sweep.spans {
+            let tokens = &self.feeds[span.feed].tokens[span.first_token..][..span.rows];
+            for &token in tokens {
+                self.residence.embedding(&self.weights.embedding, token, bytes, x)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what `stage` gave to the residual stream, and norms it.
+    pub fn add_and_norm(&mut self, stage: Stage, weight: &[f32], bias: &[f32]) -> Result<()> {
+        let isa = self.isa;
+        let Scratch { x, normed, delta, .. } = &mut *self.scratch;
+        let delta = if matches!(stage, Stage::Embedding) { None } else { Some(&*delta) };
+        let width = self.weights.config.width;
+        let elements = x.len();
+        let first_bad = AtomicUsize::new(usize::MAX);
+        let rows = x.chunks_exact_mut(width).zip(normed.chunks_exact_mut(width)).enumerate();
+        for_rows(self.team, elements, rows, |(r, (x, normed))| {
+            if let Some(delta) = delta {
+                for (p, part) in x.chunks_mut(delta.width()).enumerate() {
+                    add_assign(isa, part, delta.row_part(*r, p));
+                }
+            }
+            if !all_finite(x) {
+                first_bad.fetch_min(*r, Ordering::Relaxed);
+            }
+            layer_norm(isa, x, weight, bias, LN_EPS, normed);
+        });
+        match first_bad.into_inner() {
+            usize::MAX => Ok(()),
+            row => self.not_finite(stage, row),
+        }
+    }
+
+    fn not_finite(&self, stage: Stage, row: usize) -> Result<()> {
+        let spans = self.sweep.spans.iter().rev();
+        let span = spans.clone().find(|span| span.first_row <= row).expect("every row is in a span");
+        let token = span.first_token + (row - span.first_row);
+        let feed = span.feed;
+        bail!(NonFinite, "{stage} gave a value that is not finite, at token {token} of feed {feed}")
+    }
+}
+
+/// Whether no value is infinite or NaN.
+fn all_finite(x: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    x.iter().fold(0, |bad, value| bad | u32::from(value.to_bits() & EXPONENT == EXPONENT)) == 0
+}

@@ -1,0 +1,67 @@
+use rwkv_kernels::{Activations, Panels, SparseRows};
+
+use crate::config::Config;
+
+/// The buffers of a sweep, kept from one to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// The residual stream, `[rows, C]`.
+    pub x: Vec<f32>,
+    /// The last layer norm of it, `[rows, C]`.
+    pub normed: Vec<f32>,
+    /// What the last matrix gave, to be added to `x`.
+    pub delta: Panels,
+    /// The inputs r w k v a g of the time mix.
+    pub mixed: [Activations; 6],
+    /// The heads' rows: one panel per head.
+    pub heads: HeadPanels,
+    /// The hidden rows of the low-rank matrices w a v g, as they come and as an input.
+    pub hidden: [Panels; 4],
+    pub hidden_input: [Activations; 4],
+    /// The input of a single matrix: output, key, head.
+    pub input: Activations,
+    /// The channel mix's hidden rows.
+    pub ffn: Panels,
+    pub active: SparseRows,
+    /// Some of the logits.
+    pub logits: Panels,
+    pub bytes: Vec<u8>,
+}
+
+/// What the time mix's heads work on, each `[rows, C]` with a panel per head.
+#[derive(Debug, Default)]
+pub(crate) struct HeadPanels {
+    pub r: Panels,
+    pub w: Panels,
+    pub k: Panels,
+    pub v: Panels,
+    pub a: Panels,
+    pub g: Panels,
+    pub kk: Panels,
+    pub gate_v: Panels,
+    pub v_first: Panels,
+    pub y: Panels,
+}
+
+impl Scratch {
+    /// Takes the shape of a sweep.
+    pub fn reset(&mut self, config: &Config, rows: usize) {
+        self.x.clear();
+        self.normed.resize(rows * config.width, 0.0);
+        let heads = &mut self.heads;
+        for panels in [
+            &mut heads.r,
+            &mut heads.w,
+            &mut heads.k,
+            &mut heads.v,
+            &mut heads.a,
+            &mut heads.g,
+            &mut heads.kk,
+            &mut heads.gate_v,
+            &mut heads.v_first,
+            &mut heads.y,
+        ] {
+            panels.reset(rows, config.width, config.head_size);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+use rwkv_kernels::{
+    Activations, Forms, HeadOutput, HeadParams, HeadRows, Isa, Panels, RowTiles, TILE_ROWS, Wkv7,
+    head_output, matmul, mix, mix_value, prepare_head, wkv7,
+};
+
+use super::rows::{Pass, Stage};
+use super::scratch::{HeadPanels, Scratch};
+use super::sweep::Span;
+use super::tasks::{Then, for_rows, task_width, tasks};
+use crate::error::Result;
+use crate::names::{BlockVector, LowRank};
+use crate::weights::{BlockAt, BlockVectors};
+
+/// What the heads' group norm adds to the variance.
+const GROUP_NORM_EPS: f32 = 64e-5;
+
+/// The vectors of the six mixes, in the order r w k v a g.
+const MIXES: [BlockVector; 6] = [
+    BlockVector::MixR,
+    BlockVector::MixW,
+    BlockVector::MixK,
+    BlockVector::MixV,
+    BlockVector::MixA,
+    BlockVector::MixG,
+];
+
+/// Channels of a hidden panel of the low-rank matrices.
+const HIDDEN_WIDTH: usize = 64;
+
+impl Pass<'_, '_> {
+    /// The time mix of a block; its result is left in `delta`.
+    pub fn time_mix(&mut self, block: usize) -> Result<()> {
+        let at = &self.weights.blocks[block];
+        let vectors =
+            self.weights.block_vectors[block].view(self.residence.vectors(), self.weights.config.width);
+        let before = if block == 0 { Stage::Embedding } else { Stage::ChannelMix(block - 1) };
+        self.add_and_norm(before, vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias))?;
+        self.mix_six(block, at.mix_forms(), vectors);
+        let group = self.residence.lease(at.att)?;
+        self.project(at, &group);
+        self.run_heads(block, at, vectors, &group);
+        self.project_output(at.output.view(&group));
+        Ok(())
+    }
+
+    /// The token shift: six mixes of every row with the row before it.
+    fn mix_six(&mut self, block: usize, forms: [Forms; 6], vectors: BlockVectors<'_>) {
+        let isa = self.isa;
+        let width = self.weights.config.width;
+        let sweep = self.sweep;
+        let Scratch { mixed, normed, .. } = &mut *self.scratch;
+        let feeds = &*self.feeds;
+        let normed = &**normed;
+        for (mixed, forms) in mixed.iter_mut().zip(forms) {
+            mixed.reset(sweep.rows, width, forms);
+        }
+        let rows = mixed
+            .iter_mut()
+            .zip(MIXES)
+            .flat_map(|(mixed, vector)| mixed.rows_mut().enumerate().map(move |(r, row)| (r, row, vector)));
+        for_rows(self.team, 6 * normed.len(), rows, |(r, row, vector)| {
+            let x = &normed[*r * width..][..width];
+            let prev = match sweep.starts[*r] {
+                Some(feed) => feeds[feed].state.att_shift(block),
+                None => &normed[(*r - 1) * width..][..width],
+            };
+            row.fill(isa, |out| mix(isa, x, prev, vectors.get(*vector), out));
+        });
+        for span in &sweep.spans {
+            let last = &normed[(span.first_row + span.rows - 1) * width..][..width];
+            self.feeds[span.feed].state.att_shift_mut(block).copy_from_slice(last);
+        }
+    }
+
+    /// Receptance, key, value, and the first low-rank matrices.
+    fn project(&mut self, at: &BlockAt, group: &[u8]) {
+        let isa = self.isa;
+        let Scratch { mixed, heads, hidden, hidden_input, .. } = &mut *self.scratch;
+        let [r, w, k, v, a, g] = &*mixed;
+        let mut items = Vec::new();
+        items.extend(tasks(at.receptance.view(group), r, &mut heads.r, Then::Nothing));
+        items.extend(tasks(at.key.view(group), k, &mut heads.k, Then::Nothing));
+        items.extend(tasks(at.value.view(group), v, &mut heads.v, Then::Nothing));
+        let inputs = [(w, Then::Tanh), (a, Then::Nothing), (v, Then::Nothing), (g, Then::Sigmoid)];
+        for ((which, hidden), (input, then)) in LowRank::ALL.into_iter().zip(hidden.iter_mut()).zip(inputs) {
+            if let Some(pair) = at.low_rank(which) {
+                hidden.reset(self.sweep.rows, pair.down.rows, HIDDEN_WIDTH);
+                items.extend(tasks(pair.down.view(group), input, hidden, then));
+            }
+        }
+        self.team.for_each(&mut items, |task| task.run(isa));
+        for ((which, hidden), input) in LowRank::ALL.into_iter().zip(hidden).zip(hidden_input) {
+            if let Some(pair) = at.low_rank(which) {
+                input.prepare(isa, hidden, pair.up.forms());
+            }
+        }
+    }
+
+    /// Everything between the projections and the output matrix, head by head.
+    fn run_heads(&mut self, block: usize, at: &BlockAt, vectors: BlockVectors<'_>, group: &[u8]) {
+        let isa = self.isa;
+        let size = self.weights.config.head_size;
+        let spans = &*self.sweep.spans;
+        let mut of_feeds: Vec<_> = self
+            .feeds
+            .iter_mut()
+            .enumerate()
+            .filter(|(index, _)| spans.binary_search_by_key(index, |span| span.feed).is_ok())
+            .map(|(_, feed)| feed.state.heads_mut(block))
+            .collect();
+        let mut states: Vec<&mut [f32]> = Vec::with_capacity(self.weights.config.heads * spans.len());
+        for _ in 0..self.weights.config.heads {
+            states.extend(of_feeds.iter_mut().map(|heads| heads.next().expect("a state has every head")));
+        }
+        let Scratch { heads, hidden_input, .. } = &mut *self.scratch;
+        let up = LowRank::ALL.map(|which| at.low_rank(which).map(|pair| pair.up.view(group)));
+        let low_rank = UpMatrices { up, inputs: hidden_input };
+        let HeadPanels { r, w, k, v, a, g, kk, gate_v, v_first, y } = heads;
+        let mut firsts = Firsts::new(block, v_first);
+        let mut items: Vec<HeadTask<'_>> = Vec::with_capacity(self.weights.config.heads);
+        let panels = w.panels_mut().zip(k.panels_mut()).zip(v.panels_mut()).zip(a.panels_mut());
+        let others = g.panels_mut().zip(kk.panels_mut()).zip(gate_v.panels_mut()).zip(y.panels_mut());
+        let panels = panels.zip(others).zip(states.chunks_mut(spans.len())).enumerate();
+        for (head, (((((w, k), v), a), (((g, kk), gate_v), y)), states)) in panels {
+            let r = r.panel(head);
+            let v_first = firsts.next(head);
+            items.push(HeadTask { head, r, w, k, v, a, g, kk, gate_v, v_first, y, states });
+        }
+        self.team.for_each(&mut items, |task| task.run(isa, size, &low_rank, vectors, spans));
+    }
+
+    /// The output matrix.
+    fn project_output(&mut self, w: RowTiles<'_>) {
+        let isa = self.isa;
+        let Scratch { heads, input, delta, .. } = &mut *self.scratch;
+        let y = &heads.y;
+        input.reset(y.rows(), y.cols(), w.codec().forms());
+        for_rows(self.team, y.rows() * y.cols(), input.rows_mut().enumerate(), |(r, row)| {
+            row.fill(isa, |out| y.read_row(*r, out));
+        });
+        delta.reset(y.rows(), w.rows(), task_width(w, self.team.threads()));
+        let mut items: Vec<_> = tasks(w, input, delta, Then::Nothing).collect();
+        self.team.for_each(&mut items, |task| task.run(isa));
+    }
+}
+
+/// The second low-rank matrices w a v g and their inputs.
+struct UpMatrices<'a> {
+    up: [Option<RowTiles<'a>>; 4],
+    inputs: &'a [Activations; 4],
+}
+
+impl UpMatrices<'_> {
+    /// The outputs of one head.
+    fn multiply(&self, isa: Isa, which: LowRank, head: usize, size: usize, y: &mut [f32]) {
+        let tiles = size / TILE_ROWS;
+        if let Some(up) = self.up[which as usize] {
+            let w = up.tile_range(head * tiles..(head + 1) * tiles);
+            matmul(isa, w, &self.inputs[which as usize], y);
+        }
+    }
+}
+
+/// The values of the first block, which all others mix theirs with: kept there, read elsewhere.
+enum Firsts<'a> {
+    Keep(std::slice::ChunksMut<'a, f32>),
+    Read(&'a Panels),
+}
+
+enum First<'a> {
+    Keep(&'a mut [f32]),
+    Read(&'a [f32]),
+}
+
+impl<'a> Firsts<'a> {
+    fn new(block: usize, panels: &'a mut Panels) -> Firsts<'a> {
+        if block == 0 { Firsts::Keep(panels.panels_mut()) } else { Firsts::Read(panels) }
+    }
+
+    fn next(&mut self, head: usize) -> First<'a> {
+        match self {
+            Firsts::Keep(panels) => First::Keep(panels.next().expect("a panel per head")),
+            Firsts::Read(panels) => First::Read(panels.panel(head)),
+        }
+    }
+}
+
+/// One head of the time mix for all rows: slices are `[rows, N]`, `states` one per span.
+struct HeadTask<'a> {
+    head: usize,
+    r: &'a [f32],
+    w: &'a mut [f32],
+    k: &'a mut [f32],
+    v: &'a mut [f32],
+    a: &'a mut [f32],
+    g: &'a mut [f32],
+    kk: &'a mut [f32],
+    gate_v: &'a mut [f32],
+    v_first: First<'a>,
+    y: &'a mut [f32],
+    states: &'a mut [&'a mut [f32]],
+}
+
+impl HeadTask<'_> {
+    fn run(
+        &mut self,
+        isa: Isa,
+        size: usize,
+        low_rank: &UpMatrices<'_>,
+        vectors: BlockVectors<'_>,
+        spans: &[Span],
+    ) {
+        let head = self.head;
+        let vector = |which| vectors.head(which, head, size);
+        low_rank.multiply(isa, LowRank::W, head, size, self.w);
+        low_rank.multiply(isa, LowRank::A, head, size, self.a);
+        low_rank.multiply(isa, LowRank::G, head, size, self.g);
+        match &mut self.v_first {
+            First::Keep(first) => first.copy_from_slice(self.v),
+            First::Read(first) => {
+                low_rank.multiply(isa, LowRank::V, head, size, self.gate_v);
+                mix_value(isa, vector(BlockVector::V0), self.gate_v, first, self.v);
+            }
+        }
+        let params = HeadParams {
+            w0: vector(BlockVector::W0),
+            a0: vector(BlockVector::A0),
+            k_k: vector(BlockVector::KK),
+            k_a: vector(BlockVector::KA),
+        };
+        prepare_head(isa, params, HeadRows { w: self.w, a: self.a, k: self.k, kk: self.kk });
+        for (span, state) in spans.iter().zip(self.states.iter_mut()) {
+            let rows = span.first_row * size..(span.first_row + span.rows) * size;
+            let inputs = Wkv7 {
+                n: size,
+                r: &self.r[rows.clone()],
+                w: &self.w[rows.clone()],
+                k: &self.k[rows.clone()],
+                v: &self.v[rows.clone()],
+                kk: &self.kk[rows.clone()],
+                kka: &self.a[rows.clone()],
+            };
+            wkv7(isa, inputs, state, &mut self.y[rows]);
+        }
+        let output = HeadOutput {
+            r_k: vector(BlockVector::RK),
+            ln_w: vector(BlockVector::LnXWeight),
+            ln_b: vector(BlockVector::LnXBias),
+            eps: GROUP_NORM_EPS,
+            r: self.r,
+            k: self.k,
+            v: self.v,
+            g: self.g,
+        };
+        head_output(isa, output, self.y);
+    }
+}
