@@ -1,4 +1,5 @@
 //! What the tests of equal bits share.
+#![allow(dead_code, reason = "no test file uses everything")]
 
 use rwkv_kernels::Isa;
 
