@@ -111,15 +111,14 @@ impl Container {
         if let Some(line) = as_text(head) {
             return Err(line);
         }
-        match header_len(head) {
-            None => Err(format!("has only {file_len} bytes, too few for any model: download it again")),
-            Some(len) if len <= MAX_HEADER_LEN => Err(format!(
-                "is no model of a known format: byte 8 is {:#04x}, a safetensors header begins with {{",
-                head.get(8).copied().unwrap_or_default()
+        match (head.get(8), header_len(head)) {
+            (Some(byte), Some(len)) if len <= MAX_HEADER_LEN => Err(format!(
+                "is no model of a known format: byte 8 is {byte:#04x}, a safetensors header begins with {{"
             )),
-            Some(len) => Err(format!(
+            (Some(_), Some(len)) => Err(format!(
                 "is no model of a known format: as safetensors its header would have {len} bytes, at most {MAX_HEADER_LEN} are allowed"
             )),
+            _ => Err(format!("has only {file_len} bytes, too few for any model: download it again")),
         }
     }
 }

@@ -225,3 +225,77 @@ impl<W: Write + Seek> Body<W> {
 fn cannot_write(error: io::Error) -> PackError {
     PackError::io("cannot be written", error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::dtype::DType;
+    use crate::pack::manifest::SourceInfo;
+    use crate::pack::spec::{GroupSpec, TensorSpec};
+
+    /// A disk with room for `room` bytes.
+    #[derive(Debug)]
+    struct Disk {
+        bytes: Cursor<Vec<u8>>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let len = bytes.len().min(self.room - self.bytes.position() as usize);
+            if len == 0 && !bytes.is_empty() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.bytes.write(&bytes[..len])
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Disk {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.bytes.seek(to)
+        }
+    }
+
+    fn write_all(room: usize) -> Result<Vec<u8>, PackError> {
+        let tensor = |name: &str| TensorSpec {
+            name: name.into(),
+            codec: "u8".into(),
+            layout: "rows".into(),
+            shape: vec![5000],
+            stored_dtype: DType::U8,
+            stored_shape: vec![5000],
+        };
+        let group = |name: &str| GroupSpec { name: name.into(), swept: true, tensors: vec![tensor(name)] };
+        let groups = vec![group("a"), group("b")];
+        let spec = PackSpec { model: "m".into(), tokenizer: None, source: SourceInfo::default(), groups };
+        let disk = Disk { bytes: Cursor::default(), room };
+        let mut body = Body::start(disk, Layout::of(spec)?)?;
+        for name in ["a", "b"] {
+            for slab in [[1; 3000].as_slice(), &[2; 2000]] {
+                if let Err(error) = body.write(name, slab) {
+                    assert_eq!((error.kind(), error.tensor()), (PackErrorKind::Io, Some(name)));
+                    assert_eq!(body.write(name, slab).unwrap_err().kind(), PackErrorKind::Spec, "no way on");
+                    assert_eq!(body.finish().unwrap_err().kind(), PackErrorKind::Spec, "no way to finish");
+                    return Err(error);
+                }
+            }
+        }
+        body.finish().map(|(disk, _)| disk.bytes.into_inner())
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_wherever_it_is_met() {
+        let whole = write_all(usize::MAX).unwrap();
+        assert_eq!(whole.len(), 5 * PAGE as usize);
+        for room in (0..whole.len()).step_by(509) {
+            assert_eq!(write_all(room).unwrap_err().kind(), PackErrorKind::Io, "room for {room} bytes");
+        }
+        assert_eq!(write_all(whole.len()).unwrap(), whole);
+    }
+}

@@ -2,7 +2,13 @@
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
+pub mod entry;
+pub mod pth;
+pub mod zip;
+
 use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use rwkv_pack::{DType, GroupSpec, PackSpec, SourceInfo, TensorSpec, Writer};
 
@@ -119,4 +125,30 @@ pub fn names(directory: &Path) -> Vec<String> {
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// The bytes of a small pack.
+pub fn small_pack_bytes() -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m");
+    small_pack(&path);
+    std::fs::read(path).unwrap()
+}
+
+/// A pack with another header: `change` gets the safetensors header and, apart, the manifest in it. A manifest that
+/// is left `Null` is not put back. The offsets of the manifest
+/// hold as long as the header keeps its pages.
+pub fn retold(pack: &[u8], change: impl FnOnce(&mut Value, &mut Value)) -> Vec<u8> {
+    let len = u64::from_le_bytes(pack[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&pack[8..8 + len]).unwrap();
+    let mut manifest: Value =
+        serde_json::from_str(header["__metadata__"]["rwkv.pack"].as_str().unwrap()).unwrap();
+    change(&mut header, &mut manifest);
+    if !manifest.is_null() {
+        header["__metadata__"]["rwkv.pack"] = manifest.to_string().into();
+    }
+    let mut text = header.to_string();
+    let spaces = (8 + text.len()).next_multiple_of(4096) - 8 - text.len();
+    text.extend(std::iter::repeat_n(' ', spaces));
+    with_header(&text, &pack[8 + len..])
 }
