@@ -37,7 +37,40 @@ const MAX_LAYERS: usize = 1 << 12;
 /// Official models have heads of 64; flattened head vectors would look like one huge head.
 const MAX_HEAD_SIZE: usize = 256;
 
+/// Sizes of the published models: name, layers, width, ranks of w, a, v, g.
+const OFFICIAL: [(&str, usize, usize, [usize; 4]); 6] = [
+    ("0.1b", 12, 768, [64, 64, 32, 128]),
+    ("0.4b", 24, 1024, [64, 64, 32, 128]),
+    ("1.5b", 24, 2048, [96, 96, 64, 256]),
+    ("2.9b", 32, 2560, [96, 96, 64, 320]),
+    ("7.2b", 32, 4096, [128, 128, 96, 480]),
+    ("13.3b", 61, 4096, [192, 192, 128, 384]),
+];
+
 impl Config {
+    /// The sizes of a published model of the World vocabulary: `0.1b`, `0.4b`, `1.5b`, `2.9b`, `7.2b` or `13.3b`.
+    pub fn official(name: &str) -> Option<Config> {
+        let &(_, layers, width, [rank_w, rank_a, rank_v, rank_g]) =
+            OFFICIAL.iter().find(|(official, ..)| *official == name)?;
+        Some(Config {
+            layers,
+            width,
+            heads: width / 64,
+            head_size: 64,
+            ffn: 4 * width,
+            vocab: 65536,
+            rank_w,
+            rank_a,
+            rank_v,
+            rank_g,
+        })
+    }
+
+    /// The names that [`Config::official`] knows, smallest first.
+    pub fn official_names() -> impl Iterator<Item = &'static str> {
+        OFFICIAL.iter().map(|(name, ..)| *name)
+    }
+
     /// Reads the sizes from tensor names and shapes of a checkpoint, and checks that every tensor is there, has
     /// the shape that the sizes imply (dimensions of 1 are ignored), and that nothing else is there.
     ///
@@ -113,5 +146,22 @@ impl fmt::Display for Config {
             self.rank_v,
             self.rank_g
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_sizes_have_the_published_numbers_of_weights() {
+        let published = [191.1, 450.8, 1527.7, 2948.1, 7199.9, 13270.3];
+        for (name, millions) in Config::official_names().zip(published) {
+            let config = Config::official(name).unwrap();
+            // The published numbers count the first block's unused value residual.
+            let unused = config.width * (1 + 2 * config.rank_v);
+            let found = (config.parameters() + unused as u64) as f64 / 1e6;
+            assert!((found - millions).abs() < 0.06, "{name}: {found} million, published {millions}");
+        }
     }
 }

@@ -23,6 +23,7 @@ mod sampler;
 mod state;
 mod step;
 mod stop;
+mod synthetic;
 mod weights;
 
 pub use config::Config;
@@ -40,6 +41,7 @@ pub use sampler::{Sampler, SamplerParams, is_uncounted_text};
 pub use state::State;
 pub use step::{Feed, Logits, StepOutput};
 pub use stop::StopMatcher;
+pub use synthetic::Synthetic;
 
 /// The crate of the weights' residency, as this one uses it.
 pub use rwkv_cache as cache;
