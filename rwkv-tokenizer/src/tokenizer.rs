@@ -14,6 +14,9 @@ pub const END_OF_TEXT: u32 = 0;
 /// What [`Tokenizer::decode_lossy`] and [`Decoder`] make of an id that is not in the vocabulary.
 pub(crate) const UNKNOWN: &[u8] = "\u{fffd}".as_bytes();
 
+/// Bytes of ordinary text for each id that room is made for at first.
+const BYTES_PER_TOKEN: usize = 3;
+
 /// Text to token ids by greedy longest match, and back.
 ///
 /// The tokens are byte strings, so the text is bytes too: any bytes, valid UTF-8 or not, without
@@ -107,7 +110,7 @@ impl Tokenizer {
     /// The vocabulary is not [complete](Tokenizer::is_complete). For such a vocabulary there is
     /// [`Tokenizer::try_encode`].
     pub fn encode(&self, text: impl AsRef<[u8]>) -> Vec<u32> {
-        let mut ids = Vec::new();
+        let mut ids = Vec::with_capacity(text.as_ref().len() / BYTES_PER_TOKEN);
         self.encode_into(text, &mut ids);
         ids
     }
@@ -133,7 +136,7 @@ impl Tokenizer {
     /// [complete](Tokenizer::is_complete) vocabulary. The longest match is not given up for a shorter one
     /// to avoid this.
     pub fn try_encode(&self, text: impl AsRef<[u8]>) -> Result<Vec<u32>, EncodeError> {
-        let mut ids = Vec::new();
+        let mut ids = Vec::with_capacity(text.as_ref().len() / BYTES_PER_TOKEN);
         self.try_encode_into(text, &mut ids)?;
         Ok(ids)
     }

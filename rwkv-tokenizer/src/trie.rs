@@ -78,21 +78,31 @@ pub(crate) struct Trie {
     links: Vec<Link>,
 }
 
-/// One node: the label of the edge that leads to it, and the base of its children.
+/// One node: the label of the edge that leads to it, whether it is a token, and the base of its children.
 #[derive(Debug, Clone, Copy)]
 struct Cell(u32);
 
 impl Cell {
     /// No byte has this label: the cell is no node, or is the root.
     const NO_LABEL: u32 = 0x1ff;
-    /// Bits of a label, one more than a byte has.
-    const LABEL_BITS: u32 = 9;
+    /// The bit above the label, which is one bit longer than a byte.
+    const TOKEN: u32 = 0x200;
+    /// The base is above both.
+    const BASE_SHIFT: u32 = 10;
     /// The bases that a cell can hold, and so the cells that a trie can have.
-    const LIMIT: u32 = 1 << (32 - Self::LABEL_BITS);
+    const LIMIT: u32 = 1 << (32 - Self::BASE_SHIFT);
 
-    fn new(label: u32, base: u32) -> Self {
+    const NOTHING: Self = Self(LEAF_BASE << Self::BASE_SHIFT | Self::NO_LABEL);
+    const ROOT: Self = Self(ROOT_BASE << Self::BASE_SHIFT | Self::NO_LABEL);
+
+    fn leaf(label: u8, is_token: bool) -> Self {
+        let token = if is_token { Self::TOKEN } else { 0 };
+        Self(LEAF_BASE << Self::BASE_SHIFT | token | u32::from(label))
+    }
+
+    fn set_base(&mut self, base: u32) {
         debug_assert!(base < Self::LIMIT, "base {base} must fit a cell");
-        Self(base << Self::LABEL_BITS | label)
+        self.0 = base << Self::BASE_SHIFT | self.0 & (Self::TOKEN | Self::NO_LABEL);
     }
 
     #[inline]
@@ -102,7 +112,12 @@ impl Cell {
 
     #[inline]
     fn base(self) -> u32 {
-        self.0 >> Self::LABEL_BITS
+        self.0 >> Self::BASE_SHIFT
+    }
+
+    #[inline]
+    fn is_token(self) -> bool {
+        self.0 & Self::TOKEN != 0
     }
 }
 
@@ -154,20 +169,27 @@ impl Trie {
     #[inline(always)]
     fn encode_counting(&self, text: &[u8], ids: &mut Vec<u32>, mut step: impl FnMut()) -> Result<(), Stuck> {
         let mut node = ROOT;
-        let mut base = ROOT_BASE;
+        let mut cell = Cell::ROOT;
         for &byte in text {
             let byte = u32::from(byte);
             loop {
                 step();
-                let child = base ^ byte;
-                let cell = self.cells[child as usize];
-                if cell.label() == byte {
+                let child = cell.base() ^ byte;
+                let child_cell = self.cells[child as usize];
+                if child_cell.label() == byte {
                     node = child;
-                    base = cell.base();
+                    cell = child_cell;
                     break;
                 }
-                node = self.leave(node, ids)?;
-                base = self.cells[node as usize].base();
+                if cell.is_token() {
+                    // What `leave` does, but the walk goes on without waiting for the exit.
+                    ids.push(self.exits[node as usize].output.0);
+                    node = ROOT;
+                    cell = Cell::ROOT;
+                } else {
+                    node = self.leave(node, ids)?;
+                    cell = self.cells[node as usize];
+                }
             }
         }
         while node != ROOT {
@@ -178,7 +200,7 @@ impl Trie {
     }
 
     /// Outputs the tokens of the exit of `node` and returns the node after it.
-    #[inline(always)]
+    #[inline]
     fn leave(&self, node: u32, ids: &mut Vec<u32>) -> Result<u32, Stuck> {
         let exit = self.exits[node as usize];
         if exit.output.0 & Output::LIST == 0 {
@@ -205,9 +227,7 @@ impl Trie {
     /// The id of the token with exactly these bytes.
     pub(crate) fn id_of(&self, bytes: &[u8]) -> Option<u32> {
         let node = bytes.iter().try_fold(ROOT, |node, &byte| self.child(node, byte))?;
-        let exit = self.exits[node as usize];
-        // Only tokens leave nothing over.
-        (exit.next == ROOT).then_some(exit.output.0)
+        self.cells[node as usize].is_token().then_some(self.exits[node as usize].output.0)
     }
 
     fn child(&self, node: u32, byte: u8) -> Option<u32> {

@@ -1,7 +1,7 @@
 //! Building the trie from sorted tokens, in order of depth.
 
 use super::placement::Placement;
-use super::{Cell, Exit, LEAF_BASE, Link, Output, RESERVED_BLOCKS, ROOT, ROOT_BASE, Trie};
+use super::{Cell, Exit, Link, Output, RESERVED_BLOCKS, ROOT, ROOT_BASE, Trie};
 
 /// Tokens of which no trie can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Trie {
     pub(crate) fn build<'a>(sorted: &[u32], token: impl Fn(u32) -> &'a [u8]) -> Result<Self, BuildError> {
         let mut trie = Self { cells: Vec::new(), exits: Vec::new(), links: Vec::new() };
         trie.grow(RESERVED_BLOCKS * 256)?;
-        trie.cells[ROOT as usize] = Cell::new(Cell::NO_LABEL, ROOT_BASE);
+        trie.cells[ROOT as usize] = Cell::ROOT;
         trie.exits[ROOT as usize] = Exit { output: Output::NOTHING, next: Exit::STUCK };
 
         let mut placement = Placement::new(RESERVED_BLOCKS);
@@ -58,12 +58,13 @@ impl Trie {
                 }
                 let base = if node == ROOT { ROOT_BASE } else { placement.place(&labels) };
                 trie.grow(placement.cells())?;
-                trie.cells[node as usize] = Cell::new(trie.cells[node as usize].label(), base);
+                trie.cells[node as usize].set_base(base);
                 for (&label, child) in labels.iter().zip(&children) {
                     let node_below = base ^ u32::from(label);
-                    trie.cells[node_below as usize] = Cell::new(u32::from(label), LEAF_BASE);
                     let id = sorted[child.first as usize];
-                    trie.exits[node_below as usize] = if token(id).len() == depth + 1 {
+                    let is_token = token(id).len() == depth + 1;
+                    trie.cells[node_below as usize] = Cell::leaf(label, is_token);
+                    trie.exits[node_below as usize] = if is_token {
                         Exit { output: Output(id), next: ROOT }
                     } else {
                         trie.exit_below(node, label)
@@ -126,7 +127,7 @@ impl Trie {
         if cells > Cell::LIMIT {
             return Err(BuildError::TooManyNodes { cells: cells.into(), limit: Cell::LIMIT.into() });
         }
-        self.cells.resize(cells as usize, Cell::new(Cell::NO_LABEL, LEAF_BASE));
+        self.cells.resize(cells as usize, Cell::NOTHING);
         self.exits.resize(cells as usize, Exit { output: Output::NOTHING, next: Exit::STUCK });
         Ok(())
     }
