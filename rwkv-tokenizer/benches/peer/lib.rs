@@ -1,0 +1,1 @@
+//! The bench `compare` is all that there is here.
