@@ -96,7 +96,8 @@ impl Checkpoint {
         self.input.len()
     }
 
-    /// All tensors, in the order in which the file has them: reading them in this order reads the file forwards.
+    /// All tensors: of a `.safetensors` in the order of their bytes, of a `.pth` in the order of its state dict, which
+    /// is that of their bytes in the files that torch writes. Reading them in this order reads the file forwards.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
@@ -165,5 +166,18 @@ impl Checkpoint {
         })?;
         let file_name = self.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(SourceInfo { file_name, len, xxh3: Checksum(hash.digest()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_files_and_errors_may_be_shared_between_threads() {
+        fn shared<T: Send + Sync + 'static>() {}
+        shared::<Checkpoint>();
+        shared::<crate::Pack>();
+        shared::<PackError>();
     }
 }

@@ -82,7 +82,7 @@ fn views_come_out_as_contiguous_rows() {
         strides: strides.into(),
         ..whole(name, "HalfStorage", "0", shape)
     };
-    let cases: [(PthTensor<'_>, Vec<u16>); 11] = [
+    let cases: [(PthTensor<'_>, Vec<u16>); 12] = [
         (view("all", 0, &[4, 6], &[6, 1]), (0..24).collect()),
         (view("tied", 0, &[24], &[1]), (0..24).collect()),
         (view("tail", 18, &[2, 3], &[3, 1]), (18..24).collect()),
@@ -97,6 +97,7 @@ fn views_come_out_as_contiguous_rows() {
         (view("permuted", 0, &[3, 2, 4], &[1, 3, 6]), {
             (0..3).flat_map(|i| (0..2).flat_map(move |j| (0..4).map(move |k| i + j * 3 + k * 6))).collect()
         }),
+        (view("sliding", 0, &[3, 4], &[1, 1]), vec![0, 1, 2, 3, 1, 2, 3, 4, 2, 3, 4, 5]),
         (view("one", 23, &[1, 1], &[1, 1]), vec![23]),
         (view("none", 99, &[0, 5], &[5, 1]), vec![]),
     ];
@@ -121,6 +122,7 @@ fn sparse_views_of_large_storages_are_read_piece_by_piece() {
         view("short rows", 7, &[10, 100], &[9_000, 1]),
         view("long rows", 3, &[5, 2_000], &[22_000, 1]),
         view("forwards", 1, &[10, 50], &[9_000, 20]),
+        view("to the end of a window", 0, &[40, 2], &[128, 64]),
         view("across", 1, &[50, 10], &[20, 9_000]),
     ];
     let checkpoint = open(&pth(state_dict(4, &views), &[("0", storage)]));

@@ -1,22 +1,6 @@
 //! The pack: a model's weights in the layout that the kernels read, made to be streamed.
 //!
-//! A pack is a valid safetensors file with three promises on top:
-//!
-//! 1. `__metadata__` holds the key `rwkv.pack`, whose value is a [`Manifest`] as JSON: the model's configuration, the
-//!    source, and the groups of tensors with their extents and checksums.
-//! 2. The data begins at a multiple of [`PAGE`] bytes (the header is padded with spaces), and so does every group. A group
-//!    also ends at one, so that whole pages of it can be read past the page cache. Inside a group every tensor begins at
-//!    a multiple of [`TENSOR_ALIGN`] bytes. As safetensors allows no holes, tensors named `pad.0`, `pad.1`, ...
-//!    (`U8`, zeros) fill the gaps.
-//! 3. Groups follow one another in the order in which a token needs them.
-//!
-//! ```text
-//! 0            8 + header = k * 4096                                   file end = m * 4096
-//! | len | JSON + spaces  | group 0: tensor pad tensor pad | group 1: ... |
-//! ```
-//!
-//! A group is what is read, checked and cached as one piece. Its checksum is the XXH3-64 of its whole extent, pads
-//! included.
+//! The format is described once, in the README, which is the documentation of this crate.
 
 mod layout;
 mod manifest;

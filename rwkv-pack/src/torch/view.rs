@@ -46,6 +46,10 @@ impl View {
             PackError::malformed(line)
         };
         let len = dtype.tensor_bytes(shape).ok_or_else(outside)?;
+        if usize::try_from(len).is_err() {
+            let line = format!("its {len} bytes do not fit the address space");
+            return Err(PackError::new(PackErrorKind::Unsupported, line));
+        }
         if len == 0 {
             return Ok(Self { storage, width: width as usize, first: 0, axes: vec![], len, span: 0 });
         }

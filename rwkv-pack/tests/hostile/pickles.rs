@@ -6,6 +6,9 @@ use crate::support::numbers;
 use crate::support::pth::{Pickler, PthTensor, pth, state_dict, whole};
 use crate::{Case, run};
 
+/// A pickle up to the count of a storage, which comes next.
+const LONG_STORAGE: &[u8] = b"\x80\x02(X\x07\0\0\0storagectorch\nHalfStorage\nX\x01\0\0\x000X\x03\0\0\0cpu";
+
 #[test]
 fn pickles() {
     let storages = || [("0", numbers(8))];
@@ -161,6 +164,13 @@ fn pickles() {
         ("no stride", view(0, &[4], &[]), Malformed, "1 dimensions and 0 strides"),
         ("storage length", tensor(&|it| it.count = 5), Malformed, "has 8 bytes, the pickle says 10"),
         ("storage overflow", tensor(&|it| it.count = i64::MAX), Malformed, "bytes, the pickle says"),
+        (
+            "negative long",
+            raw(&[LONG_STORAGE, b"\x8a\x01\xfctQ."].concat()),
+            Malformed,
+            "a storage of -4 elements",
+        ),
+        ("no digits", raw(&[LONG_STORAGE, b"\x8a\x00tQ."].concat()), Unsupported, "holds a storage"),
         ("negative storage", tensor(&|it| it.count = -4), Malformed, "a storage of -4 elements"),
         ("storage path", tensor(&|it| it.key = "../data/0"), Malformed, "is not in the archive"),
         ("untyped", tensor(&|it| it.class = "UntypedStorage"), Malformed, "without an element type"),
