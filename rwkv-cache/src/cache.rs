@@ -202,6 +202,7 @@ impl Cache {
         let groups: Vec<GroupStats> = self.shared.groups.iter().enumerate().map(group).collect();
         let mut total = Counters::default();
         groups.iter().for_each(|group| total += group.counters);
+        let (depth, waiting) = self.shared.change(|ring| (ring.depth(), ring.waiting()));
         CacheStats {
             total,
             groups,
@@ -211,7 +212,8 @@ impl Cache {
             pinned_bytes: self.plan.pinned_bytes(),
             ring_bytes: self.plan.memory_bytes() - self.plan.pinned_bytes(),
             slots: self.plan.slots(),
-            depth: self.shared.depth(),
+            depth,
+            waiting,
         }
     }
 }

@@ -21,8 +21,6 @@ mod options;
 mod plan;
 mod reader;
 mod ring;
-#[cfg(test)]
-mod ring_states;
 mod sequence;
 mod shared;
 pub mod source;

@@ -43,6 +43,9 @@ use crate::options::ReadAhead;
 use crate::sequence::Sequence;
 use crate::stats::Found;
 
+#[cfg(test)]
+mod states;
+
 /// Whoever holds leases and waits; in the shell a thread.
 pub(crate) type Consumer = u64;
 
@@ -381,6 +384,11 @@ impl Ring {
             ReadAhead::Next => 1,
             ReadAhead::Adaptive => self.depth,
         }
+    }
+
+    /// How many consumers wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     fn slots(&self) -> std::ops::Range<usize> {

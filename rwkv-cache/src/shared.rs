@@ -224,10 +224,6 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) fn depth(&self) -> usize {
-        self.lock().ring.depth()
-    }
-
     /// Ends the readers once their reads in flight are done.
     pub(crate) fn close(&self) {
         self.lock().closing = true;

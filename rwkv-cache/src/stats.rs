@@ -76,6 +76,8 @@ pub struct CacheStats {
     pub slots: usize,
     /// How many groups are read ahead of use at present.
     pub depth: usize,
+    /// How many consumers wait for a lease at present.
+    pub waiting: usize,
 }
 
 /// The living form of [`Counters`]. Each field is exact; fields read while the cache runs may be a few
