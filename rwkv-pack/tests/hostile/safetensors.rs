@@ -45,6 +45,12 @@ fn safetensors_headers() {
             Malformed,
             "tensor w: shape [3] of F32 takes 12 bytes",
         ),
+        (
+            "small shape",
+            file(&entry("F32", "[1]", "[0,8]"), 8),
+            Malformed,
+            "takes 4 bytes, its data offsets span 8",
+        ),
         ("dtype", file(&entry("Q4_0", "[8]", "[0,8]"), 8), Unsupported, "tensor w: has element type Q4_0"),
         (
             "overflow",
