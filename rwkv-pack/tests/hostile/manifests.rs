@@ -110,7 +110,7 @@ fn pack_manifests() {
             "tensor offset",
             told(&|it| it["groups"][0]["tensors"][1]["offset_in_group"] = 1.into()),
             Malformed,
-            "tensor ln.bias: begins at 1 of its group",
+            "tensor ln.bias: begins at 1 of its group, expected a multiple of 64",
         ),
         (
             "tensor overlap",
