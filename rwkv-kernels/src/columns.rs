@@ -94,10 +94,7 @@ impl<'a> Columns<'a> {
         assert_eq!(out.len(), self.rows, "one weight per row");
         let column = ColumnView::new(self, col);
         for (r, weight) in out.iter_mut().enumerate() {
-            *weight = match self.codec {
-                Codec::U8 | Codec::U4 => column.code(r).mul_add(column.scale(r), column.min(r)),
-                _ => column.float(r),
-            };
+            *weight = column.weight(r);
         }
     }
 }
@@ -116,15 +113,17 @@ impl<'a> ColumnView<'a> {
         ColumnView { codec: w.codec, bytes, pairs: &bytes[code_bytes(w.codec, w.rows)..] }
     }
 
-    pub(crate) fn float(&self, r: usize) -> f32 {
+    /// The weight of output `r`; of a code, `fma(f32(q), scale, min)`.
+    pub(crate) fn weight(&self, r: usize) -> f32 {
         match self.codec {
             Codec::F16 => f16_at(self.bytes, r),
             Codec::Bf16 => bf16_at(self.bytes, r),
-            _ => f32_at(self.bytes, r),
+            Codec::F32 => f32_at(self.bytes, r),
+            Codec::U8 | Codec::I8 | Codec::U4 => self.code(r).mul_add(self.scale(r), self.min(r)),
         }
     }
 
-    pub(crate) fn code(&self, r: usize) -> f32 {
+    fn code(&self, r: usize) -> f32 {
         f32::from(match self.codec {
             Codec::U4 => {
                 let byte = self.bytes[r / GROUP * GROUP_U4 + r % GROUP_U4];
@@ -134,11 +133,11 @@ impl<'a> ColumnView<'a> {
         })
     }
 
-    pub(crate) fn scale(&self, r: usize) -> f32 {
+    fn scale(&self, r: usize) -> f32 {
         f16_at(self.pairs, 2 * (r / column_group(self.codec)))
     }
 
-    pub(crate) fn min(&self, r: usize) -> f32 {
+    fn min(&self, r: usize) -> f32 {
         f16_at(self.pairs, 2 * (r / column_group(self.codec)) + 1)
     }
 }
@@ -146,8 +145,7 @@ impl<'a> ColumnView<'a> {
 /// `y = W x` for some outputs and every row of `x`, on the calling thread; columns whose activation is zero are skipped.
 ///
 /// `outs` starts at a multiple of 64; `y` is row-major `[x.rows(), outs.len()]`. The definition, for each output, inputs `k` with
-/// `x[k] != 0` ascending: floats `acc = fma(w[k], x[k], acc)`; codes `acc = fma(f32(q), scale * x[k], acc)` and
-/// `off = fma(min, x[k], off)`, then `y = acc + off`.
+/// `x[k] != 0` ascending: `acc = fma(w[k], x[k], acc)`, where the weight of a code is `w = fma(f32(q), scale, min)`.
 ///
 /// # Panics
 /// The widths differ, the range leaves the matrix or does not start at a multiple of 64, or `y` has another size.

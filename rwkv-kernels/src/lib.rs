@@ -32,7 +32,7 @@ pub use head::{HeadOutput, HeadParams, HeadRows, head_output, prepare_head};
 pub use isa::{Isa, IsaError};
 pub use norm::{dot, l2_normalize, layer_norm, softmax};
 pub use panels::Panels;
-pub use sparse::{SparseRow, SparseRows};
+pub use sparse::{SparseBlock, SparseRows};
 pub use team::Team;
 pub use tiles::{RowTiles, matmul};
 pub use wkv::{Wkv7, wkv7};

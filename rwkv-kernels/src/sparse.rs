@@ -1,25 +1,36 @@
 use crate::panels::Panels;
 
-/// Inputs per block: a block's columns, widened, fit the first-level cache.
+/// Inputs per block: a block's columns, widened for 64 outputs, fit the first-level cache.
 pub(crate) const BLOCK: usize = 128;
 
-/// Rows (tokens) of activations of which most are zero: for each row its non-zero entries, ascending.
+/// Rows (tokens) of activations of which most are zero: the non-zero entries, in blocks of 128 inputs.
+///
+/// Within a block the entries of a row lie together and ascend, and those of the next row follow, as the
+/// products walk over them.
 #[derive(Clone, Debug, Default)]
 pub struct SparseRows {
     rows: usize,
     cols: usize,
-    indices: Vec<u32>,
+    /// Room for `[blocks, rows, BLOCK]`: places within the block, row after row without gaps.
+    places: Vec<u8>,
+    /// The same for the values.
     values: Vec<f32>,
-    /// Per row, where each block of [`BLOCK`] inputs starts among the row's entries; the last is their number.
+    /// `[blocks, rows + 1]`: where the entries of each row start within its block's room.
     starts: Vec<u32>,
+    /// `[blocks]`: a bit for each input that is not zero in every row.
+    active: Vec<u128>,
 }
 
-/// One row of [`SparseRows`], to be filled: rows are disjoint, so different threads may fill them.
+/// One block of [`SparseRows`], to be filled: blocks are disjoint, so different threads may fill them.
 #[derive(Debug)]
-pub struct SparseRow<'a> {
-    indices: &'a mut [u32],
+pub struct SparseBlock<'a> {
+    block: usize,
+    rows: usize,
+    cols: usize,
+    places: &'a mut [u8],
     values: &'a mut [f32],
     starts: &'a mut [u32],
+    active: &'a mut u128,
 }
 
 impl SparseRows {
@@ -28,29 +39,42 @@ impl SparseRows {
         SparseRows::default()
     }
 
-    /// Takes a new shape and keeps the allocations. Every row must then be [filled](SparseRows::rows_mut).
+    /// Takes a new shape and keeps the allocations. Every block must then be [filled](SparseRows::blocks_mut).
     pub fn reset(&mut self, rows: usize, cols: usize) {
         (self.rows, self.cols) = (rows, cols);
-        self.indices.resize(rows * cols, 0);
-        self.values.resize(rows * cols, 0.0);
-        self.starts.resize(rows * starts_per_row(cols), 0);
+        let blocks = self.blocks();
+        self.places.resize(blocks * rows * BLOCK, 0);
+        self.values.resize(blocks * rows * BLOCK, 0.0);
+        self.starts.resize(blocks * (rows + 1), 0);
+        self.active.resize(blocks, 0);
     }
 
-    /// Every row, to be filled.
-    pub fn rows_mut(&mut self) -> impl Iterator<Item = SparseRow<'_>> {
-        let cols = self.cols.max(1);
-        self.indices
-            .chunks_exact_mut(cols)
-            .zip(self.values.chunks_exact_mut(cols))
-            .zip(self.starts.chunks_exact_mut(starts_per_row(self.cols)))
-            .map(|((indices, values), starts)| SparseRow { indices, values, starts })
+    /// Every block of 128 inputs, to be filled.
+    pub fn blocks_mut(&mut self) -> impl Iterator<Item = SparseBlock<'_>> {
+        let (rows, cols) = (self.rows, self.cols);
+        let size = rows.max(1);
+        self.places
+            .chunks_exact_mut(size * BLOCK)
+            .zip(self.values.chunks_exact_mut(size * BLOCK))
+            .zip(self.starts.chunks_exact_mut(rows + 1))
+            .zip(&mut self.active)
+            .enumerate()
+            .map(move |(block, (((places, values), starts), active))| SparseBlock {
+                block,
+                rows,
+                cols,
+                places,
+                values,
+                starts,
+                active,
+            })
     }
 
-    /// [`reset`](SparseRows::reset) to the shape of `x` and fill every row from it, on the calling thread.
+    /// [`reset`](SparseRows::reset) to the shape of `x` and fill every block from it, on the calling thread.
     pub fn gather(&mut self, x: &Panels) {
         self.reset(x.rows(), x.cols());
-        for (r, mut row) in self.rows_mut().enumerate() {
-            row.gather(x, r);
+        for mut block in self.blocks_mut() {
+            block.gather(x);
         }
     }
 
@@ -64,67 +88,78 @@ impl SparseRows {
         self.cols
     }
 
-    /// The indices and values of the entries of row `r` that are not zero, ascending.
+    /// How many entries of all rows are not zero.
+    pub fn nonzero(&self) -> usize {
+        self.starts.chunks_exact(self.rows + 1).map(|starts| starts[self.rows] as usize).sum()
+    }
+
+    /// The entries of row `r` that are not zero: input and value, ascending.
     ///
     /// # Panics
     /// There is no row `r`.
-    pub fn row(&self, r: usize) -> (&[u32], &[f32]) {
-        let starts = self.starts(r);
-        self.entries(r, 0..starts[starts.len() - 1] as usize)
+    pub fn row(&self, r: usize) -> impl Iterator<Item = (usize, f32)> {
+        assert!(r < self.rows, "row {r} of {}", self.rows);
+        (0..self.blocks()).flat_map(move |b| {
+            let (places, values) = self.block(r, b);
+            places.iter().zip(values).map(move |(&place, &x)| (b * BLOCK + usize::from(place), x))
+        })
     }
 
-    /// How many entries of all rows are not zero.
-    pub fn nonzero(&self) -> usize {
-        (0..self.rows).map(|r| self.row(r).0.len()).sum()
+    /// The entries of row `r` within block `b`: places within the block, and values.
+    #[inline(always)]
+    pub(crate) fn block(&self, r: usize, b: usize) -> (&[u8], &[f32]) {
+        let starts = &self.starts[b * (self.rows + 1) + r..][..2];
+        let (room, range) = (b * self.rows * BLOCK, starts[0] as usize..starts[1] as usize);
+        (&self.places[room..][range.clone()], &self.values[room..][range])
     }
 
-    /// The entries of row `r` within block `b` of the inputs.
-    pub(crate) fn block(&self, r: usize, b: usize) -> (&[u32], &[f32]) {
-        let starts = self.starts(r);
-        self.entries(r, starts[b] as usize..starts[b + 1] as usize)
+    /// The inputs of block `b` that are not zero in every row, a bit each.
+    pub(crate) fn active(&self, b: usize) -> u128 {
+        self.active[b]
     }
 
     pub(crate) fn blocks(&self) -> usize {
         self.cols.div_ceil(BLOCK)
     }
-
-    fn starts(&self, r: usize) -> &[u32] {
-        let n = starts_per_row(self.cols);
-        &self.starts[r * n..(r + 1) * n]
-    }
-
-    fn entries(&self, r: usize, range: std::ops::Range<usize>) -> (&[u32], &[f32]) {
-        let row = r * self.cols..(r + 1) * self.cols;
-        (&self.indices[row.clone()][range.clone()], &self.values[row][range])
-    }
 }
 
-impl SparseRow<'_> {
-    /// Takes the entries of row `r` of `x` that are not zero. A NaN is not zero.
+impl SparseBlock<'_> {
+    /// Takes the block's entries of every row of `x` that are not zero. A NaN is not zero.
     ///
     /// # Panics
-    /// `x` has another number of channels, or no row `r`.
-    pub fn gather(&mut self, x: &Panels, r: usize) {
-        assert_eq!(x.cols(), self.indices.len(), "channels of the panels and of the sparse row");
-        let (mut k, mut n) = (0, 0);
-        for p in 0..x.panel_count() {
-            for &value in x.row_part(r, p) {
-                if k % BLOCK == 0 {
-                    self.starts[k / BLOCK] = n as u32;
+    /// `x` has another shape.
+    pub fn gather(&mut self, x: &Panels) {
+        assert_eq!(
+            (x.rows(), x.cols()),
+            (self.rows, self.cols),
+            "shape of the panels and of the sparse rows"
+        );
+        const { assert!(BLOCK == 128, "one bit per input") };
+        let first = self.block * BLOCK;
+        *self.active = 0;
+        self.starts[0] = 0;
+        for r in 0..self.rows {
+            let start = self.starts[r] as usize;
+            let (places, values) = (&mut self.places[start..][..BLOCK], &mut self.values[start..][..BLOCK]);
+            let (mut place, mut n) = (0, 0);
+            let mut active = [0u64; 2];
+            while place < BLOCK.min(self.cols - first) {
+                let (panel, at) = ((first + place) / x.width(), (first + place) % x.width());
+                let part = &x.row_part(r, panel)[at..];
+                let len = part.len().min(BLOCK - place);
+                for &value in &part[..len] {
+                    // Written always and kept when it counts: no branch to mispredict.
+                    places[n] = place as u8;
+                    values[n] = value;
+                    n += usize::from(value != 0.0);
+                    active[place / 64] |= u64::from(value != 0.0) << (place % 64);
+                    place += 1;
                 }
-                // Written always and kept when it counts: no branch to mispredict.
-                self.indices[n] = k as u32;
-                self.values[n] = value;
-                n += usize::from(value != 0.0);
-                k += 1;
             }
+            self.starts[r + 1] = (start + n) as u32;
+            *self.active |= u128::from(active[0]) | u128::from(active[1]) << 64;
         }
-        self.starts[k.div_ceil(BLOCK)] = n as u32;
     }
-}
-
-fn starts_per_row(cols: usize) -> usize {
-    cols.div_ceil(BLOCK) + 1
 }
 
 #[cfg(test)]
@@ -134,18 +169,23 @@ mod tests {
     #[test]
     fn keeps_what_is_not_zero() {
         for cols in [1, 127, 128, 129, 400] {
-            let mut x = Panels::zeroed(2, cols, 48);
-            let row: Vec<f32> = (0..cols).map(|k| if k % 3 == 1 { k as f32 } else { -0.0 }).collect();
-            x.write_row(1, &row);
-            let mut sparse = SparseRows::new();
-            sparse.gather(&x);
-            assert_eq!(sparse.row(0).0.len(), 0);
-            let expected: Vec<u32> = (0..cols as u32).filter(|k| k % 3 == 1).collect();
-            assert_eq!(sparse.row(1).0, expected, "{cols} channels");
-            let by_block: Vec<u32> =
-                (0..sparse.blocks()).flat_map(|b| sparse.block(1, b).0.iter().copied()).collect();
-            assert_eq!(by_block, expected);
-            assert_eq!(sparse.nonzero(), expected.len());
+            for width in [1, 48, 128, 512] {
+                let mut x = Panels::zeroed(2, cols, width);
+                let row: Vec<f32> = (0..cols).map(|k| if k % 3 == 1 { k as f32 } else { -0.0 }).collect();
+                x.write_row(1, &row);
+                let mut sparse = SparseRows::new();
+                sparse.gather(&x);
+                assert_eq!(sparse.row(0).count(), 0);
+                let expected: Vec<(usize, f32)> =
+                    (0..cols).filter(|k| k % 3 == 1).map(|k| (k, k as f32)).collect();
+                assert_eq!(sparse.row(1).collect::<Vec<_>>(), expected, "{cols} channels");
+                assert_eq!(sparse.nonzero(), expected.len());
+                for (k, _) in expected {
+                    assert_eq!(sparse.active(k / BLOCK) >> (k % BLOCK) & 1, 1);
+                }
+                let bits: u32 = (0..sparse.blocks()).map(|b| sparse.active(b).count_ones()).sum();
+                assert_eq!(bits as usize, sparse.nonzero());
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ const PASS: usize = 4;
 /// How many active columns ahead are prefetched: hardware cannot guess them.
 const AHEAD: usize = 2 * PASS;
 /// Up to this many rows, reading a column again for each row is cheaper than widening it for all.
-const FEW: usize = 4;
+const FEW: usize = 16;
 
 /// # Safety
 /// AVX2, FMA and F16C exist; `outs` lies in `w` and starts at a multiple of 64; `x` has the width of `w`, and
@@ -44,9 +44,12 @@ unsafe fn matmul<O: TileOps>(w: Columns<'_>, outs: Range<usize>, x: &SparseRows,
     // SAFETY: handed on.
     unsafe {
         if x.rows() <= FEW {
+            let mut active = Vec::with_capacity(x.cols());
             for (t, y) in y.chunks_exact_mut(outs.len()).enumerate() {
+                active.clear();
+                active.extend(x.row(t));
                 for (i, y) in y.chunks_mut(SPAN).enumerate() {
-                    few::<O>(&w, outs.start + i * SPAN, x.row(t), y);
+                    few::<O>(&w, outs.start + i * SPAN, &active, y);
                 }
             }
         } else {
@@ -119,7 +122,7 @@ unsafe fn load_pairs<O: TileOps>(p: *const u8, pairs: usize) -> O::F {
 
 /// One row of activations and at most [`SPAN`] outputs from `first`.
 #[inline(always)]
-unsafe fn few<O: TileOps>(w: &Columns<'_>, first: usize, active: (&[u32], &[f32]), y: &mut [f32]) {
+unsafe fn few<O: TileOps>(w: &Columns<'_>, first: usize, active: &[(usize, f32)], y: &mut [f32]) {
     // SAFETY: outputs `first..first + y.len()`, rounded up to whole groups, exist in every column, and every index is a column.
     unsafe {
         match w.codec() {
@@ -138,24 +141,22 @@ unsafe fn few_of<O: TileOps, const P: usize>(
     codec: Codec,
     w: &Columns<'_>,
     first: usize,
-    (indices, values): (&[u32], &[f32]),
+    active: &[(usize, f32)],
     y: &mut [f32],
 ) {
     let parts = Parts::new(w);
     let groups = y.len().div_ceil(GROUP);
     let mut acc = Aligned([0.0f32; SPAN]);
-    // Interleaved as the pairs are: the even places (scales) are not used.
-    let mut offsets = Aligned([0.0f32; 4 * SPAN / GROUP]);
-    let mut scales = [Aligned([0.0f32; 4 * SPAN / GROUP]); PASS];
+    let mut pairs = [Aligned([0.0f32; 4 * SPAN / GROUP]); PASS];
     let codes_at = first / GROUP * parts.bytes_per_64;
     let pairs_at = parts.pairs + first / GROUP * 4 * P;
     let mut at = 0;
     // SAFETY: as in `few`.
     unsafe {
-        while at < indices.len() {
-            let end = indices.len().min(at + PASS);
-            for &k in &indices[indices.len().min(at + AHEAD)..indices.len().min(at + AHEAD + PASS)] {
-                let column = parts.base.add(k as usize * parts.stride);
+        while at < active.len() {
+            let end = active.len().min(at + PASS);
+            for &(k, _) in &active[active.len().min(at + AHEAD)..active.len().min(at + AHEAD + PASS)] {
+                let column = parts.base.add(k * parts.stride);
                 for line in (0..groups * parts.bytes_per_64).step_by(64) {
                     _mm_prefetch::<_MM_HINT_T0>(column.add(codes_at + line).cast());
                 }
@@ -164,28 +165,27 @@ unsafe fn few_of<O: TileOps, const P: usize>(
                 }
             }
             let mut columns = [parts.base; PASS];
-            for (j, (&k, &x)) in indices[at..end].iter().zip(&values[at..end]).enumerate() {
-                columns[j] = parts.base.add(k as usize * parts.stride);
-                let x = O::splat(x);
+            let mut values = [0.0; PASS];
+            for (j, &(k, x)) in active[at..end].iter().enumerate() {
+                let column = parts.base.add(k * parts.stride);
+                columns[j] = column.add(codes_at);
+                values[j] = x;
                 for i in (0..groups * P).step_by(8) {
-                    let pairs = load_pairs::<O>(columns[j].add(pairs_at + 4 * i), groups * P - i);
-                    O::store(scales[j].0.as_mut_ptr().add(2 * i), O::mul(pairs, x));
-                    let offset = offsets.0.as_mut_ptr().add(2 * i);
-                    O::store(offset, O::fma(pairs, x, O::load(offset)));
+                    let some = load_pairs::<O>(column.add(pairs_at + 4 * i), groups * P - i);
+                    O::store(pairs[j].0.as_mut_ptr().add(2 * i), some);
                 }
             }
-            let columns = columns.map(|column| column.add(codes_at));
-            let values = &values[at..end];
+            let acc = &mut acc.0[..groups * GROUP];
             match end - at {
-                4 => pass::<O, P, 4>(codec, &columns, values, &scales, &mut acc.0[..groups * GROUP]),
-                3 => pass::<O, P, 3>(codec, &columns, values, &scales, &mut acc.0[..groups * GROUP]),
-                2 => pass::<O, P, 2>(codec, &columns, values, &scales, &mut acc.0[..groups * GROUP]),
-                _ => pass::<O, P, 1>(codec, &columns, values, &scales, &mut acc.0[..groups * GROUP]),
+                4 => pass::<O, P, 4>(codec, &columns, &values, &pairs, acc),
+                3 => pass::<O, P, 3>(codec, &columns, &values, &pairs, acc),
+                2 => pass::<O, P, 2>(codec, &columns, &values, &pairs, acc),
+                _ => pass::<O, P, 1>(codec, &columns, &values, &pairs, acc),
             }
             at = end;
         }
     }
-    finish::<P>(&acc.0, y, |g, p| offsets.0[2 * (g * P + p) + 1]);
+    y.copy_from_slice(&acc.0[..y.len()]);
 }
 
 /// Adds `J` columns to the accumulators.
@@ -193,8 +193,8 @@ unsafe fn few_of<O: TileOps, const P: usize>(
 unsafe fn pass<O: TileOps, const P: usize, const J: usize>(
     codec: Codec,
     columns: &[*const u8; PASS],
-    values: &[f32],
-    scales: &[Aligned<{ 4 * SPAN / GROUP }>; PASS],
+    values: &[f32; PASS],
+    pairs: &[Aligned<{ 4 * SPAN / GROUP }>; PASS],
     acc: &mut [f32],
 ) {
     let step = code_bytes(codec, GROUP);
@@ -204,14 +204,10 @@ unsafe fn pass<O: TileOps, const P: usize, const J: usize>(
             let a = acc.as_mut_ptr().add(g * GROUP);
             let mut v: [O::F; 4] = [O::load(a), O::load(a.add(16)), O::load(a.add(32)), O::load(a.add(48))];
             for j in 0..J {
-                let q = load_64::<O>(codec, columns[j].add(g * step));
-                let s = match P {
-                    0 => [O::splat(values[j]); 2],
-                    1 => [O::splat(scales[j].0[2 * g]); 2],
-                    _ => [O::splat(scales[j].0[4 * g]), O::splat(scales[j].0[4 * g + 2])],
-                };
+                let w =
+                    weights_64::<O, P>(codec, columns[j].add(g * step), pairs[j].0.as_ptr().add(2 * P * g));
                 for i in 0..4 {
-                    v[i] = O::fma(q[i], s[i / 2], v[i]);
+                    v[i] = O::fma(w[i], O::splat(values[j]), v[i]);
                 }
             }
             for (i, v) in v.into_iter().enumerate() {
@@ -221,17 +217,23 @@ unsafe fn pass<O: TileOps, const P: usize, const J: usize>(
     }
 }
 
-/// `y = acc + off`; `off(g, p)` is the offset of half `p` (or all, with one pair) of the 64 outputs of group `g`.
+/// 64 weights of a column, given its `P` pairs of scale and minimum as f32.
 #[inline(always)]
-fn finish<const P: usize>(acc: &[f32], y: &mut [f32], off: impl Fn(usize, usize) -> f32) {
-    for (g, (y, acc)) in y.chunks_mut(GROUP).zip(acc.chunks(GROUP)).enumerate() {
-        for (i, (y, acc)) in y.iter_mut().zip(acc).enumerate() {
-            *y = match P {
-                0 => *acc,
-                1 => acc + off(g, 0),
-                _ => acc + off(g, i / 32),
-            };
+unsafe fn weights_64<O: TileOps, const P: usize>(
+    codec: Codec,
+    codes: *const u8,
+    pairs: *const f32,
+) -> [O::F; 4] {
+    // SAFETY: the caller's pointers have 64 outputs of this codec and `P` pairs.
+    unsafe {
+        let mut w = load_64::<O>(codec, codes);
+        if P > 0 {
+            for (i, w) in w.iter_mut().enumerate() {
+                let pair = pairs.add(if P == 2 { i / 2 * 2 } else { 0 });
+                *w = O::fma(*w, O::splat(*pair), O::splat(*pair.add(1)));
+            }
         }
+        w
     }
 }
 
@@ -260,88 +262,72 @@ unsafe fn many_of<O: TileOps, const P: usize>(
     y: &mut [f32],
 ) {
     let parts = Parts::new(w);
-    let rows = x.rows();
-    let mut acc = vec![0.0f32; rows * GROUP];
-    let mut offsets = vec![[0.0f32; 2]; rows];
-    let mut wide = vec![0.0f32; BLOCK * GROUP];
-    let mut pairs = [[0.0f32; 4]; BLOCK];
-    let mut list = Vec::with_capacity(BLOCK);
-    for g in 0..outs.len().div_ceil(GROUP) {
+    let (rows, len) = (x.rows(), outs.len());
+    let mut acc = vec![Aligned([0.0f32; GROUP]); rows];
+    let mut wide = vec![Aligned([0.0f32; GROUP]); BLOCK];
+    for g in 0..len.div_ceil(GROUP) {
         let first = outs.start / GROUP + g;
-        acc.fill(0.0);
-        offsets.fill([0.0; 2]);
+        let (codes_at, pairs_at) = (first * parts.bytes_per_64, parts.pairs + first * P * 4);
+        acc.fill(Aligned([0.0; GROUP]));
         for b in 0..x.blocks() {
-            active_columns(x, b, &mut list);
-            // SAFETY: as in `matmul`; indices of block `b` lie in its `BLOCK` inputs, so `k % BLOCK` finds each its own place.
+            // SAFETY: as in `matmul`; active inputs are columns, and every place is below `BLOCK`.
             unsafe {
-                for &k in &list {
-                    let column = parts.base.add(k as usize * parts.stride);
-                    let values = load_64::<O>(codec, column.add(first * parts.bytes_per_64));
-                    let slot = k as usize % BLOCK;
-                    for (i, v) in values.into_iter().enumerate() {
-                        O::store(wide.as_mut_ptr().add(slot * GROUP + 16 * i), v);
+                for slot in ones(x.active(b)) {
+                    let column = parts.base.add((b * BLOCK + slot) * parts.stride);
+                    let mut pairs = [0.0f32; 4];
+                    for (i, half) in pairs[..2 * P].iter_mut().enumerate() {
+                        *half = f16(column.add(pairs_at + 2 * i));
                     }
-                    for p in 0..P {
-                        let pair = column.add(parts.pairs + (first * P + p) * 4);
-                        pairs[slot][2 * p] = half(pair);
-                        pairs[slot][2 * p + 1] = half(pair.add(2));
+                    let w = weights_64::<O, P>(codec, column.add(codes_at), pairs.as_ptr());
+                    for (i, w) in w.into_iter().enumerate() {
+                        O::store(wide[slot].0.as_mut_ptr().add(16 * i), w);
                     }
                 }
-                for t in 0..rows {
-                    let (indices, values) = x.block(t, b);
-                    let a = acc.as_mut_ptr().add(t * GROUP);
-                    let mut v = [O::load(a), O::load(a.add(16)), O::load(a.add(32)), O::load(a.add(48))];
-                    let mut off = offsets[t];
-                    for (&k, &x) in indices.iter().zip(values) {
-                        let slot = k as usize % BLOCK;
-                        let q = wide.as_ptr().add(slot * GROUP);
-                        let pair = pairs.get_unchecked(slot);
-                        let s = match P {
-                            0 => [O::splat(x); 2],
-                            1 => [O::splat(pair[0] * x); 2],
-                            _ => [O::splat(pair[0] * x), O::splat(pair[2] * x)],
-                        };
-                        for p in 0..P {
-                            off[p] = pair[2 * p + 1].mul_add(x, off[p]);
-                        }
-                        for (i, v) in v.iter_mut().enumerate() {
-                            *v = O::fma(O::load(q.add(16 * i)), s[i / 2], *v);
+                if b + 1 < x.blocks() {
+                    for slot in ones(x.active(b + 1)) {
+                        let column = parts.base.add(((b + 1) * BLOCK + slot) * parts.stride);
+                        _mm_prefetch::<_MM_HINT_T0>(column.add(codes_at).cast());
+                        if P > 0 {
+                            _mm_prefetch::<_MM_HINT_T0>(column.add(pairs_at).cast());
                         }
                     }
-                    offsets[t] = off;
+                }
+                for (t, acc) in acc.iter_mut().enumerate() {
+                    let (places, values) = x.block(t, b);
+                    let a = acc.0.as_mut_ptr();
+                    let mut v = [O::load(a), O::load(a.add(16)), O::load(a.add(32)), O::load(a.add(48))];
+                    for (&place, &x) in places.iter().zip(values) {
+                        let w = wide.get_unchecked(usize::from(place)).0.as_ptr();
+                        for (i, v) in v.iter_mut().enumerate() {
+                            *v = O::fma(O::load(w.add(16 * i)), O::splat(x), *v);
+                        }
+                    }
                     for (i, v) in v.into_iter().enumerate() {
                         O::store(a.add(16 * i), v);
                     }
                 }
             }
         }
-        let len = outs.len();
         let part = g * GROUP..len.min((g + 1) * GROUP);
-        for (t, acc) in acc.chunks_exact(GROUP).enumerate() {
-            finish::<P>(acc, &mut y[t * len..][part.clone()], |_, p| offsets[t][p]);
+        for (t, acc) in acc.iter().enumerate() {
+            y[t * len..][part.clone()].copy_from_slice(&acc.0[..part.len()]);
         }
     }
 }
 
-/// The inputs of block `b` that are active in any row, each once.
-fn active_columns(x: &SparseRows, b: usize, list: &mut Vec<u32>) {
-    const { assert!(BLOCK == 128, "one bit per input") };
-    let mut seen = 0u128;
-    for t in 0..x.rows() {
-        for k in x.block(t, b).0 {
-            seen |= 1 << (k % BLOCK as u32);
-        }
-    }
-    list.clear();
-    while seen != 0 {
-        list.push((b * BLOCK) as u32 + seen.trailing_zeros());
-        seen &= seen - 1;
-    }
+/// The places of the bits that are set.
+#[inline(always)]
+fn ones(mut bits: u128) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (place < 128).then_some(place)
+    })
 }
 
 /// One f16 as f32.
 #[inline(always)]
-unsafe fn half(p: *const u8) -> f32 {
+unsafe fn f16(p: *const u8) -> f32 {
     // SAFETY: two bytes are readable; F16C exists with every instruction set of this file.
     unsafe {
         let bits = i32::from(p.cast::<u16>().read_unaligned());
