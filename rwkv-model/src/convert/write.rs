@@ -14,6 +14,9 @@ const SLAB_WEIGHTS: usize = 1 << 20;
 
 const LN_EPS: f32 = 1e-5;
 
+/// The sum of the squares of a row of larger values may be beyond f32.
+const LARGEST_NORMED: f32 = 1e15;
+
 /// The source, and the tensor of it that was read last.
 pub(super) struct Loader<'a, S: ?Sized> {
     source: &'a S,
@@ -92,6 +95,13 @@ impl<'a, S: WeightSource + ?Sized> Loader<'a, S> {
             let rows = begin..vocab.min(begin + slab);
             self.widen(&tensor.source, rows.start * width..rows.end * width)?;
             check_finite(&tensor.source.name, &self.values)?;
+            if let Some(at) = self.values.iter().position(|value| value.abs() > LARGEST_NORMED) {
+                let (name, value, at) = (&tensor.source.name, self.values[at], rows.start * width + at);
+                bail!(
+                    Checkpoint,
+                    "tensor {name}: element {at} is {value}; expected a number that ln0 can norm"
+                );
+            }
             normed.resize(self.values.len(), 0.0);
             // Every instruction set gives the same bits, so the machine does not show in the pack.
             layer_norm(Isa::detect(), &self.values, &vectors[0], &vectors[1], LN_EPS, &mut normed);

@@ -54,9 +54,7 @@ impl Pass<'_, '_> {
         self.team.for_each(&mut items, |task| task.run(isa));
         active.reset(sweep.rows, w.rows());
         let ffn = &*ffn;
-        for_rows(self.team, sweep.rows * w.rows(), active.rows_mut().enumerate(), |(r, row)| {
-            row.gather(ffn, *r);
-        });
+        for_rows(self.team, sweep.rows * w.rows(), active.blocks_mut(), |block| block.gather(ffn));
     }
 
     /// The value matrix.
