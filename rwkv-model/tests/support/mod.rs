@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub mod random;
+pub mod reference;
+
 use std::path::PathBuf;
 
 /// A file of the oracle, or `None` with a message where the oracle is absent.
@@ -41,4 +44,16 @@ pub fn pack(checkpoint: &std::path::Path, codec: rwkv_kernels::Codec) -> Packed 
     let report =
         rwkv_model::convert(&source, &path, rwkv_model::ConvertOptions::new(codec)).expect("it converts");
     Packed { dir, path, report }
+}
+
+/// A random model, packed with a codec.
+pub fn random_pack(
+    config: &rwkv_model::Config,
+    seed: u64,
+    codec: rwkv_kernels::Codec,
+) -> (random::Weights, Packed) {
+    let weights = random::weights(config, seed);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let packed = pack(&weights.save(dir.path()), codec);
+    (weights, packed)
 }

@@ -1,0 +1,162 @@
+//! RWKV-7 in plain loops over f64, straight from the formulas: one token at a time, nothing shared with the engine.
+
+use super::random::Weights;
+
+/// What the reference remembers of a session.
+#[derive(Clone)]
+pub struct Memory {
+    pub att_x: Vec<Vec<f64>>,
+    pub ffn_x: Vec<Vec<f64>>,
+    /// Per block and head, `[value][key]`.
+    pub s: Vec<Vec<Vec<Vec<f64>>>>,
+}
+
+pub struct Reference<'a> {
+    weights: &'a Weights,
+}
+
+impl<'a> Reference<'a> {
+    pub fn new(weights: &'a Weights) -> Reference<'a> {
+        Reference { weights }
+    }
+
+    pub fn memory(&self) -> Memory {
+        let c = &self.weights.config;
+        let head = vec![vec![0.0; c.head_size]; c.head_size];
+        Memory {
+            att_x: vec![vec![0.0; c.width]; c.layers],
+            ffn_x: vec![vec![0.0; c.width]; c.layers],
+            s: vec![vec![head; c.heads]; c.layers],
+        }
+    }
+
+    fn vector(&self, name: &str) -> Vec<f64> {
+        self.weights.get(name).iter().map(|&v| f64::from(v)).collect()
+    }
+
+    /// `W x` for a matrix stored `[out, in]`.
+    fn times(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        let w = self.weights.get(name);
+        w.chunks(x.len()).map(|row| row.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum()).collect()
+    }
+
+    /// `x W` for a matrix stored `[in, out]`.
+    fn through(&self, x: &[f64], name: &str) -> Vec<f64> {
+        let w = self.weights.get(name);
+        let outputs = w.len() / x.len();
+        (0..outputs)
+            .map(|o| x.iter().enumerate().map(|(i, x)| x * f64::from(w[i * outputs + o])).sum())
+            .collect()
+    }
+
+    fn norm(&self, x: &[f64], name: &str) -> Vec<f64> {
+        let normed = standardized(x, 1e-5);
+        let (w, b) = (self.vector(&format!("{name}.weight")), self.vector(&format!("{name}.bias")));
+        normed.iter().zip(w).zip(b).map(|((x, w), b)| x * w + b).collect()
+    }
+
+    /// The logits after one more token.
+    pub fn step(&self, memory: &mut Memory, token: u32) -> Vec<f64> {
+        let c = self.weights.config.width;
+        let emb = &self.vector("emb.weight")[token as usize * c..][..c];
+        let mut x = self.norm(emb, "blocks.0.ln0");
+        let mut v_first = Vec::new();
+        for block in 0..self.weights.config.layers {
+            let normed = self.norm(&x, &format!("blocks.{block}.ln1"));
+            let out = self.time_mix(block, &normed, memory, &mut v_first);
+            add(&mut x, &out);
+            let normed = self.norm(&x, &format!("blocks.{block}.ln2"));
+            let out = self.channel_mix(block, &normed, memory);
+            add(&mut x, &out);
+        }
+        self.times("head.weight", &self.norm(&x, "ln_out"))
+    }
+
+    fn time_mix(&self, block: usize, x: &[f64], memory: &mut Memory, v_first: &mut Vec<f64>) -> Vec<f64> {
+        let name = |suffix: &str| format!("blocks.{block}.att.{suffix}");
+        let vector = |suffix: &str| self.vector(&name(suffix));
+        let prev = std::mem::replace(&mut memory.att_x[block], x.to_vec());
+        let mixed = |letter: &str| -> Vec<f64> {
+            let mix = vector(&format!("x_{letter}"));
+            x.iter().zip(&prev).zip(mix).map(|((x, prev), mix)| x + (prev - x) * mix).collect()
+        };
+        let r = self.times(&name("receptance.weight"), &mixed("r"));
+        let k = self.times(&name("key.weight"), &mixed("k"));
+        let mut v = self.times(&name("value.weight"), &mixed("v"));
+        let hidden: Vec<f64> = self.through(&mixed("w"), &name("w1")).iter().map(|h| h.tanh()).collect();
+        let w: Vec<f64> = sum(&vector("w0"), &self.through(&hidden, &name("w2")))
+            .iter()
+            .map(|w| (-(-0.5f64).exp() * sigmoid(*w)).exp())
+            .collect();
+        let hidden = self.through(&mixed("a"), &name("a1"));
+        let a: Vec<f64> =
+            sum(&vector("a0"), &self.through(&hidden, &name("a2"))).iter().map(|a| sigmoid(*a)).collect();
+        let hidden: Vec<f64> = self.through(&mixed("g"), &name("g1")).iter().map(|h| sigmoid(*h)).collect();
+        let g = self.through(&hidden, &name("g2"));
+        if block == 0 {
+            v_first.clone_from(&v);
+        } else {
+            let hidden = self.through(&mixed("v"), &name("v1"));
+            let gate = sum(&vector("v0"), &self.through(&hidden, &name("v2")));
+            for ((v, first), gate) in v.iter_mut().zip(&*v_first).zip(gate) {
+                *v += (first - *v) * sigmoid(gate);
+            }
+        }
+        let (k_k, k_a, r_k) = (vector("k_k"), vector("k_a"), vector("r_k"));
+        let (ln_w, ln_b) = (vector("ln_x.weight"), vector("ln_x.bias"));
+        let n = self.weights.config.head_size;
+        let mut out = Vec::new();
+        for head in 0..self.weights.config.heads {
+            let at = head * n..(head + 1) * n;
+            let raw: Vec<f64> = at.clone().map(|i| k[i] * k_k[i]).collect();
+            let length = raw.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-12);
+            let kk: Vec<f64> = raw.iter().map(|x| x / length).collect();
+            let key: Vec<f64> = at.clone().map(|i| k[i] * (1.0 + (a[i] - 1.0) * k_a[i])).collect();
+            let (r, w, v, a) = (&r[at.clone()], &w[at.clone()], &v[at.clone()], &a[at.clone()]);
+            let state = &mut memory.s[block][head];
+            let mut y = Vec::new();
+            for (p, row) in state.iter_mut().enumerate() {
+                let removed: f64 = row.iter().zip(&kk).map(|(s, kk)| s * -kk).sum();
+                for q in 0..n {
+                    row[q] = row[q] * w[q] + removed * kk[q] * a[q] + v[p] * key[q];
+                }
+                y.push(row.iter().zip(r).map(|(s, r)| s * r).sum::<f64>());
+            }
+            let bonus: f64 = (0..n).map(|q| r[q] * key[q] * r_k[head * n + q]).sum();
+            let normed = standardized(&y, 64e-5);
+            out.extend((0..n).map(|p| {
+                let i = head * n + p;
+                (normed[p] * ln_w[i] + ln_b[i] + bonus * v[p]) * g[i]
+            }));
+        }
+        self.times(&name("output.weight"), &out)
+    }
+
+    fn channel_mix(&self, block: usize, x: &[f64], memory: &mut Memory) -> Vec<f64> {
+        let prev = std::mem::replace(&mut memory.ffn_x[block], x.to_vec());
+        let mix = self.vector(&format!("blocks.{block}.ffn.x_k"));
+        let mixed: Vec<f64> =
+            x.iter().zip(prev).zip(mix).map(|((x, prev), mix)| x + (prev - x) * mix).collect();
+        let hidden = self.times(&format!("blocks.{block}.ffn.key.weight"), &mixed);
+        let hidden: Vec<f64> = hidden.iter().map(|h| h.max(0.0).powi(2)).collect();
+        self.times(&format!("blocks.{block}.ffn.value.weight"), &hidden)
+    }
+}
+
+fn standardized(x: &[f64], eps: f64) -> Vec<f64> {
+    let mean = x.iter().sum::<f64>() / x.len() as f64;
+    let var = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64;
+    x.iter().map(|x| (x - mean) / (var + eps).sqrt()).collect()
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn sum(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a + b).collect()
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
