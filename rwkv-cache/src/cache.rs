@@ -113,8 +113,10 @@ impl Cache {
         let Taken { place, found, waited } = self.shared.lease(id, consumer)?;
         self.shared.tallies[group].lease(found);
         self.shared.tallies[group].wait(waited);
+        // Made before the observer is told, so that the lease ends if the observer panics.
+        let lease = Lease::new(Arc::clone(&self.shared), id, place, consumer);
         self.shared.tell(id, EventKind::Lease);
-        Ok(Lease::new(Arc::clone(&self.shared), id, place, consumer))
+        Ok(lease)
     }
 
     fn lease_mapped(&self, id: GroupId) -> Result<Lease, CacheError> {

@@ -277,6 +277,14 @@ impl Ring {
         Claim::Wait
     }
 
+    /// A consumer stops waiting.
+    pub(crate) fn leave(&mut self, consumer: Consumer) {
+        self.waiting.retain(|waiter| waiter.consumer != consumer);
+        // The slot that was kept for it may be what somebody else waits for.
+        self.wakes.consumers |= self.has_homeless();
+        self.read_ahead();
+    }
+
     /// Ends a lease of a slot. The last one frees the slot.
     pub(crate) fn release(&mut self, place: usize, consumer: Consumer) {
         if self.places[place].home {

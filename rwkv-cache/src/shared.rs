@@ -1,5 +1,6 @@
 //! What the consumers, the leases and the readers share: the ring under its lock, and the memory.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -114,34 +115,48 @@ impl Shared {
     /// A lease of a group that is not known to be resident.
     pub(crate) fn lease(&self, id: GroupId, consumer: Consumer) -> Result<Taken, CacheError> {
         let group = id.index();
-        let (found, at_once) = self.change(|ring| {
-            let found = ring.arrive(group);
-            let is_there = matches!(found, Found::Pinned | Found::Ready);
-            (found, is_there.then(|| ring.claim(group, consumer)))
-        });
-        self.tell(id, EventKind::Find(found));
-        if let Some(Claim::Leased(place)) = at_once {
-            return Ok(Taken { place, found, waited: Duration::ZERO });
+        // In one step, so that what was found cannot be given to another group before it is claimed.
+        let (found, claim) = self.change(|ring| (ring.arrive(group), ring.claim(group, consumer)));
+        if let Claim::Leased(place) = claim {
+            let taken = Taken { place, found, waited: Duration::ZERO };
+            self.tell_or_undo(id, EventKind::Find(found), |ring| ring.release(place, consumer));
+            return Ok(taken);
         }
-        // Observers are called while nothing is claimed, because they may panic.
-        self.tell(id, EventKind::WaitBegin);
         let begin = Instant::now();
-        let place = self.wait_for(group, consumer);
+        for kind in [EventKind::Find(found), EventKind::WaitBegin] {
+            self.tell_or_undo(id, kind, |ring| ring.leave(consumer));
+        }
+        let place = self.wait_for(group, consumer, claim);
         let waited = begin.elapsed();
-        self.tell(id, EventKind::WaitEnd);
+        let undo = |ring: &mut Ring| place.iter().for_each(|&place| ring.release(place, consumer));
+        self.tell_or_undo(id, EventKind::WaitEnd, undo);
         Ok(Taken { place: place?, found, waited })
     }
 
-    fn wait_for(&self, group: usize, consumer: Consumer) -> Result<usize, CacheError> {
+    /// Tells the observer, and takes back what the consumer has of the ring if the observer panics.
+    fn tell_or_undo(&self, id: GroupId, kind: EventKind, undo: impl Fn(&mut Ring)) {
+        if self.options.observer.is_some() {
+            let told = catch_unwind(AssertUnwindSafe(|| self.tell(id, kind)));
+            if let Err(panic) = told {
+                self.change(undo);
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    fn wait_for(&self, group: usize, consumer: Consumer, mut claim: Claim) -> Result<usize, CacheError> {
         let mut locked = self.lock();
         loop {
-            let claim = locked.ring.claim(group, consumer);
-            self.wake(&mut locked);
             match claim {
                 Claim::Leased(place) => return Ok(place),
                 Claim::Failed => return Err(self.last_error(&locked, group)),
                 Claim::Stuck => return Err(self.no_slot(group)),
-                Claim::Wait => locked = self.done.wait(locked).unwrap_or_else(PoisonError::into_inner),
+                Claim::Wait => {}
+            }
+            claim = locked.ring.claim(group, consumer);
+            self.wake(&mut locked);
+            if claim == Claim::Wait {
+                locked = self.done.wait(locked).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -126,6 +127,45 @@ fn an_observer_sees_every_step_in_order() {
             assert!(matches!(order[0], EventKind::Find(_)), "{order:?}");
         }
         assert!(own(0).zip(own(0).skip(1)).all(|(a, b)| a.at <= b.at || a.kind != EventKind::Lease));
+    });
+}
+
+#[test]
+fn an_observer_that_panics_takes_nothing_with_it() {
+    within_a_minute(|| {
+        type Kind = fn(EventKind) -> bool;
+        let kinds: [(&str, Kind); 6] = [
+            ("find", |kind| matches!(kind, EventKind::Find(_))),
+            ("read begin", |kind| matches!(kind, EventKind::ReadBegin(_))),
+            ("read end", |kind| matches!(kind, EventKind::ReadEnd(..))),
+            ("wait begin", |kind| kind == EventKind::WaitBegin),
+            ("wait end", |kind| kind == EventKind::WaitEnd),
+            ("lease", |kind| kind == EventKind::Lease),
+        ];
+        for (name, wanted) in kinds {
+            let left = Arc::new(Mutex::new(3));
+            let panics = Arc::clone(&left);
+            let observer = Arc::new(move |event: Event| {
+                let mut left = panics.lock().unwrap_or_else(|poison| poison.into_inner());
+                if *left > 0 && wanted(event.kind) {
+                    *left -= 1;
+                    panic!("told to");
+                }
+            });
+            let groups = groups(&LENS, 4096);
+            let plan = plan(&groups, 20_480).expect("plan");
+            let options = CacheOptions::default().observer(observer);
+            let cache = Cache::new(Arc::new(bytes(120_000)), groups, plan, options).expect("cache");
+            let lease = |id| catch_unwind(AssertUnwindSafe(|| cache.lease(id).map(drop)));
+            let failed = ids(5).chain(ids(5)).filter(|&id| !matches!(lease(id), Ok(Ok(())))).count();
+            assert!(failed <= 3, "{name}: {failed} failed");
+            *left.lock().unwrap_or_else(|poison| poison.into_inner()) = 0;
+            ids(5).for_each(|id| drop(cache.lease(id).expect(name)));
+            assert_eq!(
+                (*left.lock().unwrap_or_else(|poison| poison.into_inner()), cache.stats().waiting),
+                (0, 0)
+            );
+        }
     });
 }
 

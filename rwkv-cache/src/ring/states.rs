@@ -16,7 +16,6 @@ use std::collections::HashMap;
 
 use super::{After, Claim, Job, Ring, State};
 use crate::options::ReadAhead;
-use crate::stats::Found;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -121,8 +120,8 @@ impl World {
                 }
             } else if let Some(op) = setup.scripts[who].get(person.step) {
                 next.push(self.after(|world| world.act(who, op, setup)));
-                if setup.quitting && !person.waiting {
-                    next.push(self.after(|world| world.people[who].quits = true));
+                if setup.quitting {
+                    next.push(self.after(|world| world.quit(who)));
                 }
             }
         }
@@ -153,11 +152,11 @@ impl World {
         world.wake();
         assert!(world.ring.finds_what_it_holds(), "not to be found: {world:#?}");
         for group in self.ring.kept_for_waiters() {
-            assert!(world.ring.is_there(group), "group {group} is taken away: {self:#?}");
+            let kept = world.ring.is_there(group) || !world.ring.is_waited_for(group);
+            assert!(kept, "group {group} is taken away: {self:#?}");
         }
         if self.ring.has_homeless() && world.ring.has_homeless() {
-            let before = self.ring.loading_ahead();
-            let begun = world.ring.loading_ahead().into_iter().find(|group| !before.contains(group));
+            let begun = world.ring.loading_ahead().into_iter().find(|&group| self.ring.at[group].is_none());
             assert_eq!(begun, None, "read ahead although somebody waits for a slot: {self:#?}");
         }
         world
@@ -176,21 +175,27 @@ impl World {
             }
             Lease(group) => {
                 if !self.people[who].waiting {
-                    let found = self.ring.arrive(*group);
-                    if matches!(found, Found::Late | Found::Absent) {
-                        self.people[who].waiting = true;
-                        return;
-                    }
+                    self.ring.arrive(*group);
                 }
                 self.claim(who, *group, setup);
             }
         }
     }
 
+    /// Stops for good, be it in the middle of a wait: what the observer's panic does.
+    fn quit(&mut self, who: usize) {
+        if self.people[who].waiting {
+            self.ring.leave(who as u64);
+        }
+        self.people[who].waiting = false;
+        self.people[who].quits = true;
+    }
+
     fn claim(&mut self, who: usize, group: usize, setup: &Setup) {
         let claim = self.ring.claim(group, who as u64);
+        // The first claim is made on arrival, without the intention to sleep; the others are.
+        self.people[who].asleep = claim == Claim::Wait && self.people[who].waiting;
         self.people[who].waiting = claim == Claim::Wait;
-        self.people[who].asleep = claim == Claim::Wait;
         match claim {
             Claim::Wait => {}
             Claim::Leased(place) => {
@@ -273,6 +278,10 @@ impl Ring {
         (0..self.places.len()).filter(ready).map(|place| self.places[place].group).collect()
     }
 
+    fn is_waited_for(&self, group: usize) -> bool {
+        self.waiting.iter().any(|waiter| waiter.group == group && !waiter.failed)
+    }
+
     fn is_there(&self, group: usize) -> bool {
         let there = |place: usize| matches!(self.places[place].state, State::Ready | State::Leased(_));
         self.at[group].is_some_and(there)
@@ -289,8 +298,10 @@ impl Ring {
 
     /// The groups that are being loaded into slots though nobody waits for them.
     fn loading_ahead(&self) -> Vec<usize> {
-        let ahead =
-            |place: &usize| matches!(self.places[*place].state, State::Loading(_)) && !self.is_wanted(*place);
+        let ahead = |place: &usize| match &self.places[*place].state {
+            State::Loading(load) => !load.given_up && !self.is_wanted(*place),
+            _ => false,
+        };
         self.slots().filter(ahead).map(|place| self.places[place].group).collect()
     }
 }
