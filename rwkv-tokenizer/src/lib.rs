@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod decoder;
+mod encoder;
 mod error;
 mod literal;
 mod tokenizer;
@@ -15,6 +16,7 @@ mod vocabulary;
 mod world;
 
 pub use decoder::Decoder;
+pub use encoder::StreamEncoder;
 pub use error::{DecodeError, EncodeError, VocabularyError, VocabularyErrorKind};
 pub use tokenizer::{END_OF_TEXT, Tokenizer};
 pub use vocabulary::MAX_TOKEN_ID;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::decoder::Decoder;
+use crate::encoder::StreamEncoder;
 use crate::error::{DecodeError, EncodeError, VocabularyError, VocabularyErrorKind as Kind, excerpt};
 use crate::trie::{BuildError, Stuck, Trie};
 use crate::vocabulary::{self, Vocabulary};
@@ -195,6 +196,11 @@ impl Tokenizer {
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 
+    /// An encoder for a text that comes in pieces.
+    pub fn stream_encoder(&self) -> StreamEncoder<&Self> {
+        StreamEncoder::new(self)
+    }
+
     /// A decoder that gives the text of one id after another.
     pub fn decoder(&self) -> Decoder<&Self> {
         Decoder::new(self)
@@ -227,7 +233,6 @@ impl Tokenizer {
         if id == END_OF_TEXT { Some(&[]) } else { self.token_bytes(id) }
     }
 
-    #[cfg(all(test, feature = "world"))]
     pub(crate) fn trie(&self) -> &Trie {
         &self.trie
     }

@@ -126,7 +126,7 @@ const ROOT_BASE: u32 = 0;
 /// Nodes without children look for them in block 1, where there never are any.
 const LEAF_BASE: u32 = 256;
 /// The root's own cell is inside the block of nothing.
-const ROOT: u32 = LEAF_BASE;
+pub(crate) const ROOT: u32 = LEAF_BASE;
 /// The blocks of the two bases above.
 const RESERVED_BLOCKS: u32 = 2;
 
@@ -168,22 +168,43 @@ impl Trie {
     /// [`Trie::encode`], calling `step` each time that it looks for a child or drains a node at the end.
     #[inline(always)]
     fn encode_counting(&self, text: &[u8], ids: &mut Vec<u32>, mut step: impl FnMut()) -> Result<(), Stuck> {
-        let mut node = ROOT;
-        let mut cell = Cell::ROOT;
+        let node = self.walk(ROOT, text, ids, &mut step)?;
+        self.drain(node, ids, step)
+    }
+
+    /// Goes on from `node` with more of a text, and appends the tokens that are decided; returns the node reached.
+    pub(crate) fn go_on(&self, node: u32, text: &[u8], ids: &mut Vec<u32>) -> Result<u32, Stuck> {
+        self.walk(node, text, ids, || {})
+    }
+
+    /// Ends a text at `node`, and appends the tokens of what led there from the root.
+    pub(crate) fn end(&self, node: u32, ids: &mut Vec<u32>) -> Result<(), Stuck> {
+        self.drain(node, ids, || {})
+    }
+
+    #[inline(always)]
+    fn walk(
+        &self,
+        mut node: u32,
+        text: &[u8],
+        ids: &mut Vec<u32>,
+        mut step: impl FnMut(),
+    ) -> Result<u32, Stuck> {
+        let mut cell = self.cells[node as usize];
         for &byte in text {
             let byte = u32::from(byte);
             loop {
                 step();
-                let child = cell.base() ^ byte;
+                let child = cell.base ^ byte;
                 let child_cell = self.cells[child as usize];
                 if child_cell.label() == byte {
                     node = child;
                     cell = child_cell;
                     break;
                 }
-                if cell.is_token() {
+                if let Some(id) = cell.token() {
                     // What `leave` does, but the walk goes on without waiting for the exit.
-                    ids.push(self.exits[node as usize].output.0);
+                    ids.push(id);
                     node = ROOT;
                     cell = Cell::ROOT;
                 } else {
@@ -192,6 +213,11 @@ impl Trie {
                 }
             }
         }
+        Ok(node)
+    }
+
+    #[inline(always)]
+    fn drain(&self, mut node: u32, ids: &mut Vec<u32>, mut step: impl FnMut()) -> Result<(), Stuck> {
         while node != ROOT {
             step();
             node = self.leave(node, ids)?;
@@ -200,28 +226,25 @@ impl Trie {
     }
 
     /// Outputs the tokens of the exit of `node` and returns the node after it.
-    #[inline]
-    fn leave(&self, node: u32, ids: &mut Vec<u32>) -> Result<u32, Stuck> {
-        let exit = self.exits[node as usize];
-        if exit.output.0 & Output::LIST == 0 {
-            ids.push(exit.output.0);
-            Ok(exit.next)
-        } else {
-            self.leave_by_list(exit, ids)
-        }
-    }
-
+    ///
+    /// Out of line, because in ordinary text 99 of 100 exits are at tokens and do not come here.
     #[cold]
-    fn leave_by_list(&self, exit: Exit, ids: &mut Vec<u32>) -> Result<u32, Stuck> {
+    #[inline(never)]
+    fn leave(&self, node: u32, ids: &mut Vec<u32>) -> Result<u32, Stuck> {
+        let Exit { output, next } = self.exits[node as usize];
+        if output.0 & Output::LIST == 0 {
+            ids.push(output.0);
+            return Ok(next);
+        }
         let start = ids.len();
-        let mut last = exit.output.0 & !Output::LIST;
+        let mut last = output.0 & !Output::LIST;
         while last != 0 {
             let link = self.links[last as usize - 1];
             ids.push(link.id);
             last = link.before;
         }
         ids[start..].reverse();
-        if exit.next == Exit::STUCK { Err(Stuck) } else { Ok(exit.next) }
+        if next == Exit::STUCK { Err(Stuck) } else { Ok(next) }
     }
 
     /// The id of the token with exactly these bytes.

@@ -119,7 +119,7 @@ impl Trie {
 
     fn append(&mut self, list: Output, id: u32) -> Output {
         self.links.push(Link { id, before: list.0 & !Output::LIST });
-        // There are fewer links than bytes of tokens, and those are below 2^31.
+        // There are at most a few links for each byte of the tokens, of which there are at most 2^26.
         Output(Output::LIST | self.links.len() as u32)
     }
 
