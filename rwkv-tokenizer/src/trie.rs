@@ -195,16 +195,16 @@ impl Trie {
             let byte = u32::from(byte);
             loop {
                 step();
-                let child = cell.base ^ byte;
+                let child = cell.base() ^ byte;
                 let child_cell = self.cells[child as usize];
                 if child_cell.label() == byte {
                     node = child;
                     cell = child_cell;
                     break;
                 }
-                if let Some(id) = cell.token() {
+                if cell.is_token() {
                     // What `leave` does, but the walk goes on without waiting for the exit.
-                    ids.push(id);
+                    ids.push(self.exits[node as usize].output.0);
                     node = ROOT;
                     cell = Cell::ROOT;
                 } else {
