@@ -23,7 +23,8 @@ const BYTES_PER_TOKEN: usize = 3;
 /// The tokens are byte strings, so the text is bytes too: any bytes, valid UTF-8 or not, without
 /// normalisation and without special tokens (the text `<|endoftext|>` is ordinary text). At each position
 /// the longest token that the remaining bytes start with is taken. The result depends on the whole text:
-/// two halves that are encoded separately can give other ids than the text in one piece.
+/// two halves that are encoded separately can give other ids than the text in one piece. For a text that
+/// comes in pieces there is [`StreamEncoder`].
 ///
 /// Encoding `n` bytes takes at most `2 n` steps in the trie, whatever the text and the vocabulary.
 ///

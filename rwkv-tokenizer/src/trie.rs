@@ -174,7 +174,9 @@ impl Trie {
 
     /// Goes on from `node` with more of a text, and appends the tokens that are decided; returns the node reached.
     pub(crate) fn go_on(&self, node: u32, text: &[u8], ids: &mut Vec<u32>) -> Result<u32, Stuck> {
-        self.walk(node, text, ids, || {})
+        let node = self.walk(node, text, ids, || {})?;
+        // Nothing is longer than a node without children, so it need not wait for another byte.
+        if self.cells[node as usize].base() == LEAF_BASE { self.leave(node, ids) } else { Ok(node) }
     }
 
     /// Ends a text at `node`, and appends the tokens of what led there from the root.
