@@ -16,6 +16,7 @@ fn texts() -> Vec<(&'static str, String)> {
     let mut texts = vec![
         ("mixed", corpus::mixed(MIXED_BYTES)),
         ("english", corpus::of(corpus::english, SINGLE_BYTES)),
+        ("words", corpus::of(corpus::words, SINGLE_BYTES)),
         ("code", corpus::of(corpus::code, SINGLE_BYTES)),
         ("chinese", corpus::of(corpus::chinese, SINGLE_BYTES)),
         ("japanese", corpus::of(corpus::japanese, SINGLE_BYTES)),

@@ -3,9 +3,12 @@
 //! All sentences were written for this file. They are put in an order, and filled with names and numbers,
 //! by a generator with a fixed seed, so every run measures the same text.
 
+use std::sync::LazyLock;
+
 /// The kinds of text, each with its share in a hundred.
-const KINDS: [(usize, Piece); 8] = [
-    (42, english),
+const KINDS: [(usize, Piece); 9] = [
+    (22, english),
+    (20, words),
     (20, code),
     (9, chinese),
     (7, japanese),
@@ -130,6 +133,27 @@ pub fn english(source: &mut Source, text: &mut String) {
         "Salt, patience and a heavy pan are all that this recipe requires.",
     ];
     source.sentences(&sentences, &NAMES, " ", text);
+}
+
+/// Sentences of many different words, the frequent ones most often (Zipf's law), because a text that repeats
+/// itself finds everything in the cache.
+///
+/// The words are those of the World vocabulary, so the short ones are the frequent ones.
+pub fn words(source: &mut Source, text: &mut String) {
+    static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        let vocabulary = include_str!("../../vocab/rwkv_vocab_v20230424.txt");
+        let literals = vocabulary.lines().filter_map(|line| line.split('\'').nth(1)?.strip_prefix(' '));
+        literals.filter(|word| word.chars().count() > 1 && word.chars().all(char::is_lowercase)).collect()
+    });
+    for at in 0..8 + source.below(16) {
+        if at > 0 {
+            text.push_str(if source.below(9) == 0 { ", " } else { " " });
+        }
+        // The logarithm of the rank is even.
+        let rank = (WORDS.len() as f64).powf(source.below(1 << 20) as f64 / (1 << 20) as f64);
+        text.push_str(WORDS[rank as usize % WORDS.len()]);
+    }
+    text.push('.');
 }
 
 /// Program text in several languages.
