@@ -75,9 +75,9 @@ fn the_same_input_gives_the_same_bytes() {
     let config = config(2, 1, 32);
     let dir = tempfile::tempdir().unwrap();
     let checkpoint = Checkpoint::open(weights(&config, 3).save(dir.path())).unwrap();
-    let files = ["a", "b"].map(|name| {
+    let files = [("a", 1), ("b", 3)].map(|(name, threads)| {
         let path = dir.path().join(name);
-        convert(&checkpoint, &path, ConvertOptions::default()).unwrap();
+        convert(&checkpoint, &path, ConvertOptions::default().threads(threads)).unwrap();
         fs::read(path).unwrap()
     });
     assert!(files[0] == files[1]);
