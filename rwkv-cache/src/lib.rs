@@ -12,6 +12,7 @@
 #![deny(missing_docs)]
 
 mod cache;
+mod depth;
 mod error;
 mod event;
 mod group;

@@ -39,6 +39,7 @@
 //! Every transition happens under one lock, so the exhaustive test beside this file, which walks through
 //! every order of transitions of small rings, proves what the shell around it relies on.
 
+use crate::depth::Depth;
 use crate::options::ReadAhead;
 use crate::sequence::Sequence;
 use crate::stats::Found;
@@ -142,9 +143,7 @@ pub(crate) struct Ring {
     /// Loading places with chunks to take, first come first.
     queue: Vec<usize>,
     sequence: Sequence,
-    read_ahead: ReadAhead,
-    depth: usize,
-    calm: usize,
+    depth: Depth,
     wakes: Wakes,
 }
 
@@ -160,7 +159,8 @@ impl Ring {
             places.push(Place { home: true, group, state: State::Empty });
         }
         places.extend((0..slots).map(|_| Place { home: false, group: 0, state: State::Empty }));
-        let cycle = (0..chunks.len()).filter(|&group| !pinned[group]).collect();
+        let cycle: Vec<usize> = (0..chunks.len()).filter(|&group| !pinned[group]).collect();
+        let depth = Depth::new(read_ahead, slots, cycle.len());
         Ring {
             places,
             at: vec![None; chunks.len()],
@@ -170,9 +170,7 @@ impl Ring {
             waiting: Vec::new(),
             queue: Vec::new(),
             sequence: Sequence::new(cycle),
-            read_ahead,
-            depth: 1,
-            calm: 0,
+            depth,
             wakes: Wakes::default(),
         }
     }
@@ -208,26 +206,9 @@ impl Ring {
         };
         if self.homes[group].is_none() {
             self.sequence.arrive(group);
-            self.adapt(found);
+            self.depth.adapt(found, self.sequence.len());
         }
         found
-    }
-
-    fn adapt(&mut self, found: Found) {
-        if self.read_ahead != ReadAhead::Adaptive {
-            return;
-        }
-        if found != Found::Ready {
-            self.calm = 0;
-            self.depth = (self.depth + 1).min(self.slots().len().max(1));
-        } else if self.depth > 1 {
-            self.calm += 1;
-            // Two whole sweeps without a wait.
-            if self.calm >= 2 * self.sequence.len() {
-                self.calm = 0;
-                self.depth -= 1;
-            }
-        }
     }
 
     /// One attempt at a lease of a group; see the head of this file.
@@ -357,15 +338,10 @@ impl Ring {
 
     /// Starts the reads ahead that are due. Every transition that may free a slot ends with it.
     fn read_ahead(&mut self) {
-        let depth = match self.read_ahead {
-            ReadAhead::Off => return,
-            ReadAhead::Next => 1,
-            ReadAhead::Adaptive => self.depth,
-        };
         if self.has_homeless() {
             return;
         }
-        let soon: Vec<usize> = self.sequence.ahead().take(depth).collect();
+        let soon: Vec<usize> = self.sequence.ahead().take(self.depth.groups()).collect();
         for &group in &soon {
             if self.at[group].is_some() || self.sour[group] {
                 continue;
@@ -387,11 +363,7 @@ impl Ring {
 
     /// How many groups are read ahead at present.
     pub(crate) fn depth(&self) -> usize {
-        match self.read_ahead {
-            ReadAhead::Off => 0,
-            ReadAhead::Next => 1,
-            ReadAhead::Adaptive => self.depth,
-        }
+        self.depth.groups()
     }
 
     /// How many consumers wait.
