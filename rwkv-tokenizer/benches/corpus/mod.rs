@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 /// The kinds of text, each with its share in a hundred.
 const KINDS: [(usize, Piece); 9] = [
-    (22, english),
-    (20, words),
+    (32, english),
+    (10, words),
     (20, code),
     (9, chinese),
     (7, japanese),
@@ -138,12 +138,18 @@ pub fn english(source: &mut Source, text: &mut String) {
 /// Sentences of many different words, the frequent ones most often (Zipf's law), because a text that repeats
 /// itself finds everything in the cache.
 ///
-/// The words are those of the World vocabulary, so the short ones are the frequent ones.
+/// The words are those of the World vocabulary, in an order without a meaning.
 pub fn words(source: &mut Source, text: &mut String) {
     static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
         let vocabulary = include_str!("../../vocab/rwkv_vocab_v20230424.txt");
         let literals = vocabulary.lines().filter_map(|line| line.split('\'').nth(1)?.strip_prefix(' '));
-        literals.filter(|word| word.chars().count() > 1 && word.chars().all(char::is_lowercase)).collect()
+        let mut words: Vec<&str> =
+            literals.filter(|word| word.len() > 2 && word.chars().all(char::is_lowercase)).collect();
+        let mut source = Source(65_529);
+        for last in (1..words.len()).rev() {
+            words.swap(last, source.below(last + 1));
+        }
+        words
     });
     for at in 0..8 + source.below(16) {
         if at > 0 {
