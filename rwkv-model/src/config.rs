@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, bail};
 use crate::names::{self, Shapes};
+use crate::weights::read_description;
 
 /// The sizes of an RWKV-7 model. All of them come from the shapes of its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,6 +84,16 @@ impl Config {
         config.validate()?;
         names::check_complete(&config, &shapes)?;
         Ok(config)
+    }
+
+    /// Reads the sizes from the manifest of a pack. Whether the tensors are there and of these sizes is only checked when the
+    /// pack is opened as a [`Model`](crate::Model).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind) for a model of another family, [`ErrorKind::Pack`](crate::ErrorKind) for sizes
+    /// that no model has.
+    pub fn from_manifest(manifest: &rwkv_pack::Manifest) -> Result<Config> {
+        read_description(&manifest.model)
     }
 
     /// Checks what the rest of the crate relies on.

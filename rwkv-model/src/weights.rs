@@ -4,7 +4,7 @@
 mod resolve;
 mod views;
 
-pub(crate) use resolve::model_description;
+pub(crate) use resolve::{model_description, read_description};
 pub(crate) use views::{BlockVectors, ColumnsAt, TilesAt, VectorsAt, vector_at};
 
 use rwkv_cache::GroupId;

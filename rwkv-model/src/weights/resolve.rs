@@ -74,7 +74,8 @@ impl Weights {
     }
 }
 
-fn read_description(model: &Value) -> Result<Config> {
+/// The configuration that a manifest's `model` value describes.
+pub(crate) fn read_description(model: &Value) -> Result<Config> {
     let family = model.get("family").and_then(Value::as_str);
     if family != Some(FAMILY) {
         let found = family.map_or_else(|| "no family".into(), |family| format!("family {family:?}"));
