@@ -1,2 +1,29 @@
-//! The program `rwkv`.
-fn main() {}
+//! The program `rwkv`: RWKV models at the command line.
+//!
+//! What scripts may rely on (outputs, exit codes) is written down in the README of this crate.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod console;
+mod directories;
+mod exit;
+mod feed;
+mod interrupt;
+mod model_file;
+mod output;
+mod progress;
+mod session;
+mod vocabulary;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    let console = console::Console::new(cli.quiet);
+    console.start_log();
+    interrupt::install();
+    exit::of(commands::dispatch(cli.command, console))
+}

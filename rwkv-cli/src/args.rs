@@ -1,0 +1,63 @@
+//! The command line.
+
+mod model;
+mod prompt;
+mod sampling;
+mod vocabulary;
+
+pub use model::{ModelArgs, codec_parser};
+pub use prompt::{PromptArgs, PromptSource};
+pub use sampling::SamplingArgs;
+pub use vocabulary::VocabularyArgs;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{completions, detokenize, inspect, logits, pack, run, tokenize, verify};
+
+const AFTER_HELP: &str = "\
+Examples:
+  rwkv chat rwkv7-g1-0.1b.pth
+  rwkv run rwkv7-g1-0.1b.pth --prompt 'The Eiffel tower is in the city of' --max-tokens 30
+  rwkv run rwkv7-g1-0.1b.pth --prompt-file book.txt --max-tokens 0 --save-state book.state
+  rwkv bench --synthetic 1.5b
+
+Environment:
+  RWKV_ISA        instruction set: scalar, avx2 or avx512 (default: the best of the machine; results are the same)
+  RWKV_LOG        what the libraries log to stderr, such as `debug` or `rwkv_model=debug`
+  RWKV_CACHE_DIR  where packs go that have no place beside their checkpoint
+
+Exit codes:
+  0 done, 1 failed, 2 wrong command line, 3 not a usable model file, 130 interrupted";
+
+/// Runs RWKV language models on the CPU.
+#[derive(Debug, Parser)]
+#[command(name = "rwkv", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Say nothing on stderr but errors; show no bars
+    #[arg(long, short, global = true, display_order = 1000)]
+    pub quiet: bool,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Continue a text
+    Run(run::RunArgs),
+    /// Make a pack from a checkpoint
+    Pack(pack::PackArgs),
+    /// Show what a model file is
+    Inspect(inspect::InspectArgs),
+    /// Check all bytes of model files
+    Verify(verify::VerifyArgs),
+    /// Turn text into token ids
+    Tokenize(tokenize::TokenizeArgs),
+    /// Turn token ids into text
+    Detokenize(detokenize::DetokenizeArgs),
+    /// Compute the logits of tokens or of a text
+    Logits(logits::LogitsArgs),
+    /// Write the completions for a shell
+    Completions(completions::CompletionsArgs),
+}

@@ -1,0 +1,24 @@
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::vocabulary::Vocabulary;
+
+/// Which tokenizer.
+#[derive(Debug, Args)]
+pub struct VocabularyArgs {
+    /// A vocabulary file in the format of the World vocabulary [default: the World vocabulary]
+    #[arg(long, value_name = "FILE")]
+    pub vocab: Option<PathBuf>,
+}
+
+impl VocabularyArgs {
+    /// Reads the vocabulary.
+    pub fn load(&self) -> Result<Vocabulary> {
+        match &self.vocab {
+            Some(path) => Vocabulary::from_path(path),
+            None => Ok(Vocabulary::world()),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! `rwkv run`: continue a text.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+use rwkv_model::{
+    Event, Feed, FinishReason, GenerateOptions, Generated, Logits, Model, ModelOptions, Sampler,
+    SamplerParams,
+};
+use serde::Serialize;
+
+use crate::args::{ModelArgs, PromptArgs, PromptSource, SamplingArgs, VocabularyArgs};
+use crate::console::Console;
+use crate::exit::Stop;
+use crate::feed::feed_text;
+use crate::interrupt::Interruptible;
+use crate::output::Output;
+use crate::session::{Session, Tail, check_writable};
+use crate::vocabulary::Vocabulary;
+
+const AFTER_HELP: &str = "\
+The text goes to stdout as it comes, and nothing else does. It ends at the token 0, at a stop string, at --max-tokens, or
+with Ctrl-C, which keeps what was written, saves the state where that was asked for, and exits with 130.
+
+A prompt is fed exactly as it is, so `echo` adds a line feed that the model sees: use `printf %s`. It may be of any
+length, as it is read, tokenised and fed piece by piece.
+
+A state is saved after the text, and --state goes on from there, with a further prompt or without one. The penalties and the
+random numbers begin anew then.
+
+Examples:
+  rwkv run model.pth --prompt 'Once upon a time' --max-tokens 200
+  rwkv run model.pth --prompt-file book.txt --max-tokens 0 --save-state book.state
+  rwkv run model.pth --state book.state --prompt 'In short, this book' --stop . --greedy
+  printf %s 'fn main() {' | rwkv run model.rwkv --temperature 0.5 --stop $'\\n}'";
+
+/// Arguments of `rwkv run`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct RunArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    prompt: PromptArgs,
+
+    #[command(flatten)]
+    vocabulary: VocabularyArgs,
+
+    /// End after so many tokens; 0 only reads the prompt [default: no limit]
+    #[arg(long, short = 'n', value_name = "N")]
+    max_tokens: Option<usize>,
+
+    /// End before this text; may be repeated
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+
+    /// Go on from a saved state
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+
+    /// Save the state after the text
+    #[arg(long, value_name = "FILE")]
+    save_state: Option<PathBuf>,
+
+    /// Print one JSON object at the end instead of the text
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    text: String,
+    tokens: &'a [u32],
+    /// `end`, `stop`, `length` or `interrupted`.
+    finish: &'static str,
+    prompt_tokens: u64,
+    seed: u64,
+    prompt_tokens_per_s: f64,
+    tokens_per_s: f64,
+}
+
+/// Runs `rwkv run`.
+pub fn run(args: &RunArgs, console: Console) -> Result<()> {
+    if let Some(path) = &args.save_state {
+        check_writable("--save-state", path)?;
+    }
+    let vocabulary = args.vocabulary.load()?;
+    // A state can go on by itself: then a terminal is not asked for a prompt.
+    let is_alone = args.state.is_some() && io::IsTerminal::is_terminal(&io::stdin());
+    let source =
+        if args.prompt.is_given() || !is_alone { args.prompt.open(console)? } else { PromptSource::empty() };
+    let mut model = args.model.open(console, ModelOptions::default())?;
+    vocabulary.warn_unless_fit(model.config().vocab, console);
+    let mut sampler = args.sampling.sampler(SamplerParams::default(), &model, &vocabulary)?;
+    let mut session = match &args.state {
+        Some(path) => Session::load(path, &model)?,
+        None => Session::new(&model),
+    };
+    let first = std::mem::take(&mut session.tail).unfed;
+    let fed = feed_text(&mut model, &mut session.state, &vocabulary, first, source, console)?;
+    let prompt_tokens = fed.tokens + fed.rest.len() as u64;
+    if prompt_tokens == 0 {
+        let what = if args.state.is_some() { "the text of the state has ended; " } else { "" };
+        return Err(Stop::usage(format!("{what}the prompt is empty: there is nothing to go on from")));
+    }
+    let run = Run { args, console, vocabulary: &vocabulary, before: fed.time, prompt_tokens };
+    if args.max_tokens == Some(0) {
+        run.only_read(&mut model, session, fed.rest)
+    } else {
+        run.generate(&mut model, session, &fed.rest, &mut sampler)
+    }
+}
+
+/// A run whose prompt was fed, but for the last tokens.
+struct Run<'a> {
+    args: &'a RunArgs,
+    console: Console,
+    vocabulary: &'a Vocabulary,
+    before: Duration,
+    prompt_tokens: u64,
+}
+
+impl Run<'_> {
+    /// Feeds the rest of the prompt, all but the last token, and generates nothing.
+    fn only_read(&self, model: &mut Model, mut session: Session, mut rest: Vec<u32>) -> Result<()> {
+        let begin = Instant::now();
+        let unfed = rest.pop().into_iter().collect();
+        model.step(&mut [Feed::new(&mut session.state, &rest, Logits::None)])?;
+        session.tail = Tail { unfed, ..Tail::default() };
+        self.save(&session)?;
+        let speed = per_second(self.prompt_tokens, self.before + begin.elapsed());
+        self.console.note(format_args!("read {} tokens, {speed:.1}/s", self.prompt_tokens));
+        if self.args.json {
+            let mut output = Output::stdout();
+            output.json(&Report {
+                text: String::new(),
+                tokens: &[],
+                finish: "length",
+                prompt_tokens: self.prompt_tokens,
+                seed: 0,
+                prompt_tokens_per_s: speed,
+                tokens_per_s: 0.0,
+            })?;
+            output.finish()?;
+        }
+        Ok(())
+    }
+
+    fn generate(
+        &self,
+        model: &mut Model,
+        mut session: Session,
+        rest: &[u32],
+        sampler: &mut Sampler,
+    ) -> Result<()> {
+        let section = Interruptible::begin();
+        let token_bytes = |id, text: &mut Vec<u8>| self.vocabulary.append(id, text);
+        let options = GenerateOptions {
+            max_tokens: self.args.max_tokens,
+            stop_strings: self.args.stop.iter().map(|stop| stop.as_bytes().to_vec()).collect(),
+            ..GenerateOptions::new(&token_bytes)
+        };
+        let mut output = Output::stdout();
+        let mut written = Ok(());
+        let mut text = Vec::new();
+        let begin = Instant::now();
+        let mut first_token = None;
+        let mut on_event = |event: Event<'_>| {
+            if let Event::Token { bytes, .. } | Event::Rest { bytes } = event {
+                first_token.get_or_insert_with(Instant::now);
+                if self.args.json {
+                    text.extend_from_slice(bytes);
+                } else {
+                    written = output.text(bytes);
+                }
+            }
+            if written.is_err() || section.requested() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let generated = model.generate(&mut session.state, rest, sampler, &options, &mut on_event)?;
+        let end = Instant::now();
+        if !self.args.json {
+            let ended = output.end_line();
+            written = written.and(ended);
+        }
+        let is_interrupted = section.requested();
+        // Without a token, the prompt may not have been read to its end.
+        if generated.tokens.is_empty() && is_interrupted {
+            return Err(Stop::Interrupted.into());
+        }
+        session.tail = Tail { unfed: generated.unfed.into_iter().collect(), ..Tail::default() };
+        self.save(&session)?;
+        written?;
+        let first_token = first_token.unwrap_or(end);
+        // The first token comes with the prompt.
+        let after_first = (generated.tokens.len() as u64).saturating_sub(1);
+        let report = Report {
+            text: String::from_utf8_lossy(&text).into_owned(),
+            tokens: &generated.tokens,
+            finish: finish(&generated),
+            prompt_tokens: self.prompt_tokens,
+            seed: sampler.seed(),
+            prompt_tokens_per_s: per_second(self.prompt_tokens, self.before + (first_token - begin)),
+            tokens_per_s: per_second(after_first, end - first_token),
+        };
+        self.console.note(format_args!(
+            "{} tokens, {:.1}/s, after {} of prompt, {:.1}/s ({})",
+            report.tokens.len(),
+            report.tokens_per_s,
+            report.prompt_tokens,
+            report.prompt_tokens_per_s,
+            report.finish
+        ));
+        if self.args.json {
+            output.json(&report)?;
+        }
+        output.finish()?;
+        if is_interrupted { Err(Stop::Interrupted.into()) } else { Ok(()) }
+    }
+
+    fn save(&self, session: &Session) -> Result<()> {
+        match &self.args.save_state {
+            Some(path) => session.save(path),
+            None => Ok(()),
+        }
+    }
+}
+
+fn finish(generated: &Generated) -> &'static str {
+    match generated.finish {
+        FinishReason::StopToken(_) => "end",
+        FinishReason::StopString(_) => "stop",
+        FinishReason::Length => "length",
+        _ => "interrupted",
+    }
+}
+
+fn per_second(count: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}

@@ -1,0 +1,50 @@
+//! Ctrl-C.
+//!
+//! It ends the program at once, except while somebody holds an [`Interruptible`] section: then it only asks, and
+//! whoever holds the section looks and brings things to an orderly end. A second Ctrl-C does not wait for that.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::exit;
+
+static SECTIONS: AtomicUsize = AtomicUsize::new(0);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// A stretch of work that looks at [`Interruptible::requested`] often, until it is dropped.
+#[derive(Debug)]
+pub struct Interruptible(());
+
+impl Interruptible {
+    /// Begins the section. A request of an earlier one is forgotten.
+    pub fn begin() -> Interruptible {
+        if SECTIONS.fetch_add(1, Ordering::SeqCst) == 0 {
+            REQUESTED.store(false, Ordering::SeqCst);
+        }
+        Interruptible(())
+    }
+
+    /// Whether Ctrl-C was pressed since the section began.
+    pub fn requested(&self) -> bool {
+        REQUESTED.load(Ordering::SeqCst)
+    }
+
+    /// An error if Ctrl-C was pressed.
+    pub fn check(&self) -> Result<(), exit::Stop> {
+        if self.requested() { Err(exit::Stop::Interrupted) } else { Ok(()) }
+    }
+}
+
+impl Drop for Interruptible {
+    fn drop(&mut self) {
+        SECTIONS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Makes Ctrl-C do what this module says. Where the system refuses, it ends the program as usual.
+pub fn install() {
+    let _ = ctrlc::set_handler(|| {
+        if SECTIONS.load(Ordering::SeqCst) == 0 || REQUESTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(i32::from(exit::INTERRUPTED));
+        }
+    });
+}

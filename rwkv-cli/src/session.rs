@@ -1,0 +1,136 @@
+//! A session that can be put away and taken up again: a state, and the token that it has not seen yet.
+//!
+//! A session file is the state file of `rwkv-model` with one more entry in its metadata, `rwkv.session`. The last token of a
+//! text is kept there, and not fed, so that the session goes on with or without a further prompt.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rwkv_model::{Model, State};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
+
+use crate::exit::Stop;
+
+/// The key of the metadata.
+const KEY: &str = "rwkv.session";
+/// The header of a state file is some 500 bytes; this is the most that is looked at.
+const MAX_HEADER_BYTES: usize = 1 << 20;
+
+/// A state, and what stands between it and the next prompt.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// What the model remembers.
+    pub state: State,
+    /// What was said but not yet fed.
+    pub tail: Tail,
+}
+
+/// The end of a text, in so far as the state does not say it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tail {
+    /// Tokens to feed before anything else.
+    pub unfed: Vec<u32>,
+    /// What the text, unfed tokens included, already has of what the chat's template puts after an answer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub trail: String,
+}
+
+impl Session {
+    /// A session that has seen nothing.
+    pub fn new(model: &Model) -> Session {
+        Session { state: model.new_state(), tail: Tail::default() }
+    }
+
+    /// Reads a session file, or a plain state file.
+    ///
+    /// # Errors
+    /// It cannot be read, or belongs to another model.
+    pub fn load(path: &Path, model: &Model) -> Result<Session> {
+        let state = model.load_state(path)?;
+        let bytes = fs::read(path).with_context(|| format!("state {}: cannot be read", path.display()))?;
+        let tail = read_tail(&bytes).with_context(|| format!("state {}", path.display()))?;
+        let vocab = model.config().vocab;
+        if let Some(token) = tail.unfed.iter().find(|&&token| token as usize >= vocab) {
+            bail!("state {}: has token {token}; expected tokens below {vocab}", path.display());
+        }
+        Ok(Session { state, tail })
+    }
+
+    /// Writes the session, whole or not at all.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let failed = || format!("state {}: cannot be written", path.display());
+        let dir = directory_of(path);
+        let plain = NamedTempFile::with_prefix_in(".rwkv-state-", &dir).with_context(failed)?;
+        self.state.save(plain.path())?;
+        let bytes = fs::read(plain.path()).with_context(failed)?;
+        let (header, data) = split(&bytes)?;
+        let header = with_tail(header, &self.tail)?;
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut file = builder.prefix(".rwkv-state-").tempfile_in(&dir).with_context(failed)?;
+        file.write_all(&(header.len() as u64).to_le_bytes()).with_context(failed)?;
+        file.write_all(&header).with_context(failed)?;
+        file.write_all(data).with_context(failed)?;
+        file.as_file().sync_all().with_context(failed)?;
+        file.persist(path).map_err(|error| error.error).with_context(failed)?;
+        Ok(())
+    }
+}
+
+/// Checks early that a file can be made at `path`, before hours of work would be lost.
+pub fn check_writable(option: &str, path: &Path) -> Result<()> {
+    let dir = directory_of(path);
+    if path.is_dir() {
+        return Err(Stop::usage(format!(
+            "{option} {}: is a directory; expected the name of a file",
+            path.display()
+        )));
+    }
+    tempfile::tempfile_in(&dir)
+        .map(drop)
+        .with_context(|| format!("{option} {}: nothing can be written there", path.display()))
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// The header and the data of a safetensors file.
+fn split(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+    let len =
+        bytes.first_chunk().map(|&len| u64::from_le_bytes(len)).and_then(|len| usize::try_from(len).ok());
+    let len =
+        len.filter(|&len| len <= MAX_HEADER_BYTES).context("is no state file: its header is too long")?;
+    let rest = &bytes[8..];
+    rest.split_at_checked(len).context("is no state file: it ends in its header")
+}
+
+fn read_tail(bytes: &[u8]) -> Result<Tail> {
+    let header: Value = serde_json::from_slice(split(bytes)?.0)?;
+    match header["__metadata__"][KEY].as_str() {
+        Some(json) => serde_json::from_str(json).context("has session data that cannot be understood"),
+        None => Ok(Tail::default()),
+    }
+}
+
+/// The header with the tail in its metadata, padded so that the data stays aligned.
+fn with_tail(header: &[u8], tail: &Tail) -> Result<Vec<u8>> {
+    let mut header: Map<String, Value> = serde_json::from_slice(header)?;
+    let metadata = header.entry("__metadata__").or_insert_with(|| Value::Object(Map::new()));
+    metadata[KEY] = Value::String(serde_json::to_string(tail)?);
+    let mut bytes = serde_json::to_vec(&header)?;
+    bytes.resize(bytes.len().next_multiple_of(8), b' ');
+    Ok(bytes)
+}
