@@ -2,7 +2,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rwkv_cache::CacheStats;
+use rwkv_cache::source::{Io, Source, open as open_source};
+use rwkv_cache::{CacheOptions, CacheStats, ReadAhead};
 use rwkv_kernels::{Isa, Team};
 use rwkv_pack::{Manifest, Pack};
 
@@ -22,19 +23,21 @@ pub struct ModelOptions {
     isa: Option<Isa>,
     chunk_rows: usize,
     residency: Residency,
-    verify: bool,
+    io: Option<Io>,
+    read_ahead: ReadAhead,
 }
 
 impl Default for ModelOptions {
     /// All processors that the process may use, the best instruction set, sweeps of up to 256 rows, all weights in
-    /// memory, checksums verified.
+    /// memory.
     fn default() -> ModelOptions {
         ModelOptions {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             isa: None,
             chunk_rows: 256,
             residency: Residency::Resident,
-            verify: true,
+            io: None,
+            read_ahead: ReadAhead::default(),
         }
     }
 }
@@ -65,10 +68,25 @@ impl ModelOptions {
         self
     }
 
-    /// Whether the checksum of each group is verified when it is first read.
-    pub fn verify(mut self, verify: bool) -> ModelOptions {
-        self.verify = verify;
+    /// How the pack is read. It changes no result. By default weights that stay are read through the page cache and left in
+    /// it, for the next start, and those that stream are read directly where the file system allows it.
+    pub fn io(mut self, io: Io) -> ModelOptions {
+        self.io = Some(io);
         self
+    }
+
+    /// How far ahead of use weights that stream are read. It changes no result.
+    pub fn read_ahead(mut self, read_ahead: ReadAhead) -> ModelOptions {
+        self.read_ahead = read_ahead;
+        self
+    }
+
+    fn chosen_io(&self) -> Io {
+        match (self.io, self.residency) {
+            (Some(io), _) => io,
+            (None, Residency::Stream { .. }) => Io::Auto,
+            (None, _) => Io::Mapped,
+        }
     }
 }
 
@@ -86,33 +104,49 @@ pub struct Model {
     pub(crate) logits: Vec<f32>,
     pub(crate) counters: StepCounters,
     manifest: Manifest,
+    /// Of the blocks, and of the head.
+    swept_bytes: [u64; 2],
 }
 
 impl Model {
     /// Opens a pack.
     ///
+    /// The checksum of each group is verified when the group is first read.
+    ///
     /// # Errors
-    /// The file cannot be read or is no pack, the pack does not hold a whole RWKV-7 model, memory or threads are
-    /// refused, a checksum is wrong, or `RWKV_ISA` names an instruction set that the machine lacks.
+    /// The file cannot be read or is no pack, the pack does not hold a whole RWKV-7 model, the weights do not fit,
+    /// memory or threads are refused, a checksum is wrong, or `RWKV_ISA` names an instruction set that the machine lacks.
     pub fn open(path: impl AsRef<Path>, options: ModelOptions) -> Result<Model> {
         let path = path.as_ref();
+        let pack = Pack::open(path).map_err(|error| {
+            ModelError::new(ErrorKind::Pack, "the pack cannot be opened").caused_by(error)
+        })?;
+        let source = open_source(path, options.chosen_io()).map_err(|error| {
+            ModelError::new(ErrorKind::Residency, "the pack cannot be read").caused_by(error)
+        })?;
+        Model::from_source(pack, source, options)
+    }
+
+    /// Opens a pack whose bytes come from a source of the caller's, such as one that fails on purpose.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn from_source(pack: Pack, source: Arc<dyn Source>, options: ModelOptions) -> Result<Model> {
         let isa = match options.isa {
             Some(isa) => isa,
             None => Isa::from_env()
                 .map_err(|error| ModelError::new(ErrorKind::Parameter, format!("RWKV_ISA: {error}")))?,
         };
-        let pack = Pack::open(path).map_err(|error| {
-            ModelError::new(ErrorKind::Pack, "the pack cannot be opened").caused_by(error)
-        })?;
         let manifest = pack.manifest().clone();
-        let weights = Weights::resolve(&manifest)
-            .map_err(|error| ModelError::new(error.kind(), format!("pack {}: {error}", path.display())))?;
-        let residence = Residence::open(pack, &weights, options.residency, options.verify)?;
+        let weights = Weights::resolve(&manifest).map_err(|error| {
+            ModelError::new(error.kind(), format!("pack {}: {error}", pack.path().display()))
+        })?;
+        let cache_options = CacheOptions::default().read_ahead(options.read_ahead);
+        let residence = Residence::open(pack, source, &weights, options.residency, cache_options)?;
         residence.load()?;
         let identity = Identity::new(weights.config.clone(), manifest.source.xxh3.to_string());
         tracing::debug!(isa = isa.name(), threads = options.threads, "model opened");
         Ok(Model {
-            weights,
             residence,
             identity: Arc::new(identity),
             team: Team::new(options.threads),
@@ -121,7 +155,9 @@ impl Model {
             scratch: Scratch::default(),
             logits: Vec::new(),
             counters: StepCounters::default(),
+            swept_bytes: swept_bytes(&manifest, &weights),
             manifest,
+            weights,
         })
     }
 
@@ -155,9 +191,11 @@ impl Model {
         self.chunk_rows
     }
 
-    /// Bytes of the weights that one sweep with logits goes over: all blocks and the head, skipped columns included.
-    pub fn swept_bytes(&self) -> u64 {
-        self.manifest.groups.iter().filter(|group| group.swept).map(|group| group.len).sum()
+    /// Bytes of the weights that a sweep goes over: all blocks, and the head if logits are wanted; skipped columns
+    /// included.
+    pub fn swept_bytes(&self, with_logits: bool) -> u64 {
+        let [blocks, head] = self.swept_bytes;
+        if with_logits { blocks + head } else { blocks }
     }
 
     /// What the steps have done so far.
@@ -190,6 +228,15 @@ impl Model {
         }
         Ok(())
     }
+}
+
+fn swept_bytes(manifest: &Manifest, weights: &Weights) -> [u64; 2] {
+    let is_head = |index: usize| weights.head.iter().any(|part| part.group.index() == index);
+    let mut bytes = [0, 0];
+    for (index, group) in manifest.groups.iter().enumerate().filter(|(_, group)| group.swept) {
+        bytes[usize::from(is_head(index))] += group.tensors.iter().map(|tensor| tensor.len).sum::<u64>();
+    }
+    bytes
 }
 
 impl fmt::Debug for Model {

@@ -1,20 +1,28 @@
 use std::sync::Arc;
 
-use rwkv_cache::source::{BufferedFile, Source};
-use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, Extent, Group, GroupId, Lease, Plan};
+use rwkv_cache::source::Source;
+use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, Extent, Group, GroupId, Lease, Plan, plan};
 use rwkv_kernels::{Codec, DType, widen};
 use rwkv_pack::Pack;
 
 use crate::error::{ErrorKind, ModelError, Result};
 use crate::weights::{EmbeddingAt, Weights};
 
-/// Where the weights are while the model runs.
+/// Where the weights are while the model runs. It changes no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Residency {
     /// All in memory, read once.
     #[default]
     Resident,
+    /// In the operating system's page cache, through a memory map. A file that is cut while it is mapped kills the
+    /// process; the other kinds report an error.
+    Mapped,
+    /// As many groups in memory as fit this many bytes, the others read again in every sweep. Embedding rows are read one by one.
+    Stream {
+        /// Bytes of memory for weights.
+        weight_bytes: u64,
+    },
 }
 
 /// The weights in memory, group by group.
@@ -27,50 +35,49 @@ pub(crate) struct Residence {
 }
 
 impl Residence {
-    pub fn open(pack: Pack, weights: &Weights, residency: Residency, verify: bool) -> Result<Residence> {
-        let source = BufferedFile::open(pack.path()).map_err(|error| {
-            let line = format!("pack {}: cannot be opened", pack.path().display());
-            ModelError::new(ErrorKind::Io, line).caused_by(error)
-        })?;
-        Residence::with_source(Arc::new(source), pack, weights, residency, verify)
-    }
-
-    fn with_source(
-        source: Arc<dyn Source>,
+    /// Opens the weights of a pack that `source` holds the bytes of.
+    pub fn open(
         pack: Pack,
+        source: Arc<dyn Source>,
         weights: &Weights,
         residency: Residency,
-        verify: bool,
+        options: CacheOptions,
     ) -> Result<Residence> {
-        let is_swept = |index: usize| {
-            let id = GroupId::new(index);
-            id != weights.vectors && id != weights.embedding.group
-        };
+        let by_row = matches!(residency, Residency::Stream { .. });
         let groups: Vec<Group> = pack
             .manifest()
             .groups
             .iter()
             .enumerate()
             .map(|(index, group)| {
-                let extent = Extent { offset: group.offset, len: group.len };
-                Group { name: group.name.clone(), extent, always: !is_swept(index) }
+                let id = GroupId::new(index);
+                let is_embedding = id == weights.embedding.group;
+                let len = if is_embedding && by_row { 0 } else { group.len };
+                let extent = Extent { offset: group.offset, len };
+                Group { name: group.name.clone(), extent, always: is_embedding || id == weights.vectors }
             })
             .collect();
         let plan = match residency {
             Residency::Resident => Plan::resident(&groups),
+            Residency::Mapped => Plan::mapped(&groups),
+            Residency::Stream { weight_bytes } => plan(&groups, weight_bytes),
         };
         let plan = plan.map_err(|error| {
-            ModelError::new(ErrorKind::Residency, "the weights cannot be planned for").caused_by(error)
+            ModelError::new(ErrorKind::Residency, "the weights do not fit").caused_by(error)
         })?;
-        let mut options = CacheOptions::default();
-        if verify {
-            options = options.verify(move |id, bytes| {
-                pack.check_group(id.index(), bytes).map_err(|error| error.to_string())
-            });
-        }
+        let verified = weights.embedding.group;
+        let options = options.verify(move |id, bytes| {
+            if by_row && id == verified {
+                return Ok(());
+            }
+            pack.check_group(id.index(), bytes).map_err(|error| error.to_string())
+        });
         let cache = Cache::new(source, groups, plan, options).map_err(failed)?;
         let vectors = cache.lease(weights.vectors).map_err(failed)?;
-        let embedding = Some(cache.lease(weights.embedding.group).map_err(failed)?);
+        let embedding = match by_row {
+            true => None,
+            false => Some(cache.lease(weights.embedding.group).map_err(failed)?),
+        };
         let blocks_only: Vec<GroupId> = weights
             .blocks
             .iter()

@@ -134,6 +134,7 @@ impl Model {
             }
             pass.head()?;
             self.counters.sweeps += 1;
+            self.counters.dense_bytes += self.swept_bytes(!sweep.wanted.is_empty());
         }
         self.counters.tokens += rows as u64;
         for feed in feeds.iter_mut().filter(|feed| !feed.tokens.is_empty()) {
