@@ -1,6 +1,7 @@
 //! Bit-reproducible CPU kernels for RWKV models.
 
 mod activations;
+mod attention;
 mod codec;
 mod columns;
 mod dispatch;
@@ -20,6 +21,9 @@ mod wkv;
 mod x86;
 
 pub use activations::{ActivationRow, Activations};
+pub use attention::{
+    KvBlock, KvFormat, KvHead, KvRows, KvRowsMut, UnknownKvFormat, attend, attention_weights,
+};
 pub use codec::{
     Codec, DType, Forms, GROUP, GROUP_U4, LayoutError, MAX_COLS, TILE_ROWS, UnknownCodec, widen,
 };

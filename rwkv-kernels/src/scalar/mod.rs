@@ -1,5 +1,6 @@
 //! The definitions: every operation once, in plain loops. SIMD variants return the same bits.
 
+pub(crate) mod attention;
 pub(crate) mod columns;
 pub(crate) mod head;
 pub(crate) mod math;

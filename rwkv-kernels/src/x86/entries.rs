@@ -53,6 +53,10 @@ entries! {
         fn prepare_head(head: crate::HeadParams<'_>, rows: crate::HeadRows<'_>);
         fn head_output(head: crate::HeadOutput<'_>, y: &mut [f32]);
     }
+    attention {
+        fn scores(q: &[f32], keys: crate::KvRows<'_>, first: usize, scale: f32, scores: &mut [f32]);
+        fn add_values(weights: &[f32], values: crate::KvRows<'_>, first: usize, y: &mut [f32]);
+    }
     wkv {
         fn wkv7(head: crate::Wkv7<'_>, state: &mut [f32], y: &mut [f32]);
     }

@@ -16,6 +16,8 @@ pub(crate) trait Lanes: Copy {
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; 16]) -> Self::V;
+    /// The bits of 16 numbers of `f16`, widened.
+    fn load_f16(self, x: &[u16; 16]) -> Self::V;
     fn store(self, x: Self::V, to: &mut [f32; 16]);
 
     fn add(self, a: Self::V, b: Self::V) -> Self::V;

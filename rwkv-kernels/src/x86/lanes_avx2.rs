@@ -78,6 +78,15 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn load_f16(self, x: &[u16; 16]) -> Pair {
+        // SAFETY: `self` proves the features; the array is twice 16 readable bytes, of any alignment.
+        unsafe {
+            let low = _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast()));
+            [low, _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(8).cast()))]
+        }
+    }
+
+    #[inline(always)]
     fn store(self, x: Pair, to: &mut [f32; 16]) {
         // SAFETY: `self` proves the features; the array is twice 32 writable bytes, of any alignment.
         unsafe {

@@ -73,6 +73,12 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn load_f16(self, x: &[u16; 16]) -> __m512 {
+        // SAFETY: the array is 32 readable bytes, and the instruction needs no alignment.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
     fn store(self, x: __m512, to: &mut [f32; 16]) {
         // SAFETY: the array is 64 writable bytes, and the instruction needs no alignment.
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }

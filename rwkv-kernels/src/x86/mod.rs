@@ -1,5 +1,6 @@
 //! Variants for x86-64. Each returns the bits of its definition in [`crate::scalar`].
 
+mod attention;
 pub(crate) mod columns;
 pub(crate) mod entries;
 mod head;
