@@ -5,14 +5,14 @@ mod prompt;
 mod sampling;
 mod vocabulary;
 
-pub use model::{ModelArgs, codec_parser};
+pub use model::{ModelArgs, codec_parser, thread_parser};
 pub use prompt::{PromptArgs, PromptSource};
 pub use sampling::SamplingArgs;
 pub use vocabulary::VocabularyArgs;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, detokenize, inspect, logits, pack, run, tokenize, verify};
+use crate::commands::{bench, chat, completions, detokenize, inspect, logits, pack, run, tokenize, verify};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -46,6 +46,8 @@ pub struct Cli {
 pub enum Command {
     /// Continue a text
     Run(run::RunArgs),
+    /// Talk with a model
+    Chat(chat::ChatArgs),
     /// Make a pack from a checkpoint
     Pack(pack::PackArgs),
     /// Show what a model file is
@@ -58,6 +60,8 @@ pub enum Command {
     Detokenize(detokenize::DetokenizeArgs),
     /// Compute the logits of tokens or of a text
     Logits(logits::LogitsArgs),
+    /// Measure how fast a model runs
+    Bench(bench::BenchArgs),
     /// Write the completions for a shell
     Completions(completions::CompletionsArgs),
 }

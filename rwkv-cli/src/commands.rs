@@ -1,5 +1,7 @@
 //! The commands, one module for each.
 
+pub mod bench;
+pub mod chat;
 pub mod completions;
 pub mod detokenize;
 pub mod inspect;
@@ -18,12 +20,14 @@ use crate::console::Console;
 pub fn dispatch(command: Command, console: Console) -> Result<()> {
     match command {
         Command::Run(args) => run::run(&args, console),
+        Command::Chat(args) => chat::run(&args, console),
         Command::Pack(args) => pack::run(&args, console),
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args, console),
         Command::Tokenize(args) => tokenize::run(&args, console),
         Command::Detokenize(args) => detokenize::run(&args, console),
         Command::Logits(args) => logits::run(&args, console),
+        Command::Bench(args) => bench::run(&args, console),
         Command::Completions(args) => completions::run(&args),
     }
 }

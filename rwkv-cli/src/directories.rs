@@ -26,6 +26,18 @@ pub fn cache() -> Result<PathBuf> {
     Ok(base.with_context(|| format!("no cache directory is known; set {CACHE_VARIABLE}"))?.join("rwkv"))
 }
 
+/// Where the history of the chat's input is kept. It may have to be created.
+pub fn data() -> Option<PathBuf> {
+    let base = if cfg!(windows) {
+        variable("APPDATA")
+    } else if cfg!(target_os = "macos") {
+        home().map(|home| home.join("Library/Application Support"))
+    } else {
+        absolute("XDG_DATA_HOME").or_else(|| Some(home()?.join(".local/share")))
+    };
+    Some(base?.join("rwkv"))
+}
+
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }

@@ -92,7 +92,8 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     None
 }
 
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
+/// Whether the reader of an output went away.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == IoErrorKind::BrokenPipe)
     })

@@ -14,6 +14,7 @@ mod model_file;
 mod output;
 mod progress;
 mod session;
+mod template;
 mod vocabulary;
 
 use std::process::ExitCode;

@@ -25,6 +25,11 @@ impl Output {
         Output { out: BufWriter::new(io::stdout().lock()), terminal, last: None }
     }
 
+    /// Whether a person reads it.
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// Writes bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.last = bytes.last().copied().or(self.last);

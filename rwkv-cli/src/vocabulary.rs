@@ -39,6 +39,13 @@ impl Vocabulary {
         }
     }
 
+    /// The bytes of tokens.
+    pub fn text(&self, ids: &[u32]) -> Vec<u8> {
+        let mut text = Vec::new();
+        ids.iter().for_each(|&id| self.append(id, &mut text));
+        text
+    }
+
     /// Warns if the model cannot know all tokens.
     pub fn warn_unless_fit(&self, model_vocab: usize, console: Console) {
         if self.vocab_size() > model_vocab {

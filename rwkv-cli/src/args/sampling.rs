@@ -50,8 +50,14 @@ pub struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// A sampler with these parameters where given, and those of `base` where not.
-    pub fn sampler(&self, base: SamplerParams, model: &Model, vocabulary: &Vocabulary) -> Result<Sampler> {
+    /// A sampler with these parameters where given, and those of `base` where not. Each `round` has its own random numbers.
+    pub fn sampler(
+        &self,
+        base: SamplerParams,
+        model: &Model,
+        vocabulary: &Vocabulary,
+        round: u64,
+    ) -> Result<Sampler> {
         let base = if self.greedy { SamplerParams::greedy() } else { base };
         let params = SamplerParams {
             temperature: self.temperature.unwrap_or(base.temperature),
@@ -60,7 +66,7 @@ impl SamplingArgs {
             presence: self.presence_penalty.unwrap_or(base.presence),
             frequency: self.frequency_penalty.unwrap_or(base.frequency),
             decay: self.penalty_decay.unwrap_or(base.decay),
-            seed: self.seed,
+            seed: self.seed.map(|seed| seed.wrapping_add(round)),
             logit_bias: self.logit_bias.clone(),
             banned: self.ban_token.clone(),
         };

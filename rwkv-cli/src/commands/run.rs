@@ -100,7 +100,7 @@ pub fn run(args: &RunArgs, console: Console) -> Result<()> {
         if args.prompt.is_given() || !is_alone { args.prompt.open(console)? } else { PromptSource::empty() };
     let mut model = args.model.open(console, ModelOptions::default())?;
     vocabulary.warn_unless_fit(model.config().vocab, console);
-    let mut sampler = args.sampling.sampler(SamplerParams::default(), &model, &vocabulary)?;
+    let mut sampler = args.sampling.sampler(SamplerParams::default(), &model, &vocabulary, 0)?;
     let mut session = match &args.state {
         Some(path) => Session::load(path, &model)?,
         None => Session::new(&model),

@@ -1,0 +1,106 @@
+//! What the machine can do: the bandwidth of its memory and the peaks of its arithmetic.
+
+use std::fs;
+
+use rwkv_model::kernels::{Isa, Team, probe};
+
+/// The buffer that the bandwidth is measured with has at least so many bytes, where memory allows it.
+const BUFFER_BYTES: u64 = 512 << 20;
+/// Assumed where the system does not say how much memory is available.
+const ASSUMED_AVAILABLE: u64 = 2 << 30;
+/// Passes over the buffer for one measurement.
+const PASSES: usize = 2;
+
+/// The best that was seen of each limit.
+pub struct Limits {
+    buffer: Vec<u8>,
+    probes: Option<(Isa, Team)>,
+    /// Bytes per second.
+    pub memory: f64,
+    /// Multiply-adds per second.
+    pub int8: f64,
+    /// Multiply-adds per second.
+    pub f32: f64,
+}
+
+impl Limits {
+    /// Prepares the measurements: fills the buffer.
+    pub fn new() -> Limits {
+        let available = available_memory().unwrap_or(ASSUMED_AVAILABLE);
+        let bytes = (2 * last_level_cache()).max(BUFFER_BYTES).min(available / 4).max(1 << 20);
+        let buffer = (0..bytes).map(|index| index as u8).collect();
+        Limits { buffer, probes: None, memory: 0.0, int8: 0.0, f32: 0.0 }
+    }
+
+    /// Begins anew with other threads.
+    pub fn use_threads(&mut self, isa: Isa, threads: usize) {
+        self.probes = Some((isa, Team::new(threads)));
+        (self.memory, self.int8, self.f32) = (0.0, 0.0, 0.0);
+    }
+
+    /// Measures the bandwidth once more.
+    pub fn probe_memory(&mut self) {
+        if let Some((isa, team)) = &mut self.probes {
+            self.memory = self.memory.max(probe::memory_bandwidth(*isa, team, &self.buffer, PASSES));
+        }
+    }
+
+    /// Measures the peaks once more.
+    pub fn probe_arithmetic(&mut self) {
+        if let Some((isa, team)) = &mut self.probes {
+            self.int8 = self.int8.max(probe::int8_peak(*isa, team));
+            self.f32 = self.f32.max(probe::f32_peak(*isa, team));
+        }
+    }
+}
+
+/// Bytes of the largest cache, 0 where the system does not say.
+fn last_level_cache() -> u64 {
+    let Ok(entries) = fs::read_dir("/sys/devices/system/cpu/cpu0/cache") else { return 0 };
+    let size = |entry: fs::DirEntry| size(&fs::read_to_string(entry.path().join("size")).ok()?);
+    entries.flatten().filter_map(size).max().unwrap_or(0)
+}
+
+/// Bytes that can be allocated without pushing anything out.
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    size(&line.replace("kB", "K").replace(' ', ""))
+}
+
+/// Reads a number with a unit of 1024 bytes, or of powers of that: `512K`, `480M`.
+fn size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(['K', 'M', 'G']);
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_as_the_system_writes_them() {
+        for (text, expected) in [
+            ("48K\n", Some(48 << 10)),
+            ("480M", Some(480 << 20)),
+            ("123", Some(123)),
+            ("1G", Some(1 << 30)),
+            ("23942700K", Some(23_942_700 << 10)),
+            ("", None),
+            ("K", None),
+            ("12KM", None),
+            ("99999999999999999999G", None),
+            ("18446744073709551615K", None),
+        ] {
+            assert_eq!(size(text), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The course of a measurement.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rwkv_model::{Feed, Logits, Model, State};
+
+use super::limits::Limits;
+use crate::progress::Progress;
+
+/// A repetition of the decode has at least so many tokens, and takes at least so long.
+const DECODE_TOKENS: u32 = 8;
+const DECODE_TIME: Duration = Duration::from_secs(1);
+
+/// What is measured.
+#[derive(Debug)]
+pub struct Plan {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Repetitions.
+    pub repeat: u32,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Measured {
+    /// Tokens per second, the median.
+    pub decode: f64,
+    /// Tokens per second, the median.
+    pub prefill: f64,
+    /// The share of the value matrices' inputs that were zero while decoding.
+    pub skipped_inputs: f64,
+    /// The share of all weights' bytes that were skipped while decoding.
+    pub skipped_bytes: f64,
+    /// Bytes per second.
+    pub memory: f64,
+    /// Multiply-adds per second.
+    pub int8: f64,
+    /// Multiply-adds per second.
+    pub f32: f64,
+}
+
+/// Measures a model and the machine, in turns.
+pub fn measure(model: &mut Model, limits: &mut Limits, plan: &Plan, progress: &Progress) -> Result<Measured> {
+    let mut tokens = Tokens::new(model.config().vocab);
+    let mut state = model.new_state();
+    progress.message("warming up");
+    let prompt: Vec<u32> = tokens.by_ref().take(plan.prompt_tokens).collect();
+    prefill(model, &prompt)?;
+    decode(model, &mut state, &mut tokens, DECODE_TIME / 4)?;
+    let (mut decodes, mut prefills) = (Vec::new(), Vec::new());
+    let before = model.counters();
+    for round in 1..=plan.repeat {
+        progress.message(format!("decoding, {round} of {}", plan.repeat));
+        limits.probe_memory();
+        decodes.push(decode(model, &mut state, &mut tokens, DECODE_TIME)?);
+        limits.probe_memory();
+    }
+    let after = model.counters();
+    for round in 1..=plan.repeat {
+        progress.message(format!("reading a prompt, {round} of {}", plan.repeat));
+        limits.probe_arithmetic();
+        prefills.push(prefill(model, &prompt)?);
+        limits.probe_arithmetic();
+    }
+    let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    Ok(Measured {
+        decode: median(decodes),
+        prefill: median(prefills),
+        skipped_inputs: share(
+            after.value_inputs_skipped - before.value_inputs_skipped,
+            after.value_inputs - before.value_inputs,
+        ),
+        skipped_bytes: share(
+            after.skipped_bytes - before.skipped_bytes,
+            after.dense_bytes - before.dense_bytes,
+        ),
+        memory: limits.memory,
+        int8: limits.int8,
+        f32: limits.f32,
+    })
+}
+
+/// Feeds tokens one by one; tokens per second.
+fn decode(model: &mut Model, state: &mut State, tokens: &mut Tokens, time: Duration) -> Result<f64> {
+    let begin = Instant::now();
+    let mut count = 0;
+    for token in tokens {
+        model.step(&mut [Feed::new(state, &[token], Logits::Last)])?;
+        count += 1;
+        if count >= DECODE_TOKENS && begin.elapsed() >= time {
+            break;
+        }
+    }
+    Ok(f64::from(count) / begin.elapsed().as_secs_f64())
+}
+
+/// Feeds a prompt, logits of the last token included; tokens per second.
+fn prefill(model: &mut Model, prompt: &[u32]) -> Result<f64> {
+    let mut state = model.new_state();
+    let begin = Instant::now();
+    model.step(&mut [Feed::new(&mut state, prompt, Logits::Last)])?;
+    Ok(prompt.len() as f64 / begin.elapsed().as_secs_f64())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+/// An endless text without repetition, so that inputs and skipped columns differ from token to token.
+struct Tokens {
+    word: u64,
+    vocab: u64,
+}
+
+impl Tokens {
+    fn new(vocab: usize) -> Tokens {
+        Tokens { word: 1, vocab: vocab as u64 }
+    }
+}
+
+impl Iterator for Tokens {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        // The multiplier is Knuth's, for linear congruences modulo 2^64.
+        self.word = self.word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        Some(((self.word >> 33) % self.vocab) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(vec![7.0]), 7.0);
+    }
+
+    #[test]
+    fn tokens_are_in_the_vocabulary_and_differ() {
+        let tokens: Vec<u32> = Tokens::new(100).take(1000).collect();
+        assert!(tokens.iter().all(|&token| token < 100));
+        let mut distinct = tokens.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert!(distinct.len() > 90, "{} of 100", distinct.len());
+    }
+}

@@ -1,0 +1,132 @@
+//! The numbers, for scripts and for people.
+
+use std::io;
+
+use rwkv_model::{Config, Model};
+use serde::Serialize;
+
+use super::measure::{Measured, Plan};
+use crate::model_file::main_codec;
+use crate::output::Output;
+
+/// One number of threads' results. The names are part of what scripts rely on.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    model: String,
+    codec: String,
+    parameters: u64,
+    isa: &'static str,
+    threads: usize,
+    repetitions: u32,
+    decode_tokens_per_s: f64,
+    /// Of every weight that a token goes over, skipped or not.
+    decode_bytes_per_token: u64,
+    decode_gb_per_s: f64,
+    memory_gb_per_s: f64,
+    decode_share_of_memory: f64,
+    /// Of the inputs of the channel mix's value matrices.
+    skipped_share: f64,
+    /// Of the bytes per token.
+    skipped_bytes_share: f64,
+    prompt_tokens: usize,
+    prefill_tokens_per_s: f64,
+    prefill_gmac_per_s: f64,
+    peak_int8_gmac_per_s: f64,
+    peak_f32_gmac_per_s: f64,
+    prefill_share_of_int8_peak: f64,
+}
+
+impl Report {
+    /// The results of a model.
+    pub fn new(name: &str, model: &Model, plan: &Plan, measured: &Measured) -> Report {
+        let bytes = model.swept_bytes(true);
+        let decode = measured.decode * bytes as f64;
+        let prefill =
+            measured.prefill * prompt_macs(model.config(), plan.prompt_tokens) / plan.prompt_tokens as f64;
+        let billions = |number: f64| number / 1e9;
+        Report {
+            model: name.to_owned(),
+            codec: main_codec(model.manifest()).unwrap_or("mixed").to_owned(),
+            parameters: model.config().parameters(),
+            isa: model.isa().name(),
+            threads: model.threads(),
+            repetitions: plan.repeat,
+            decode_tokens_per_s: measured.decode,
+            decode_bytes_per_token: bytes,
+            decode_gb_per_s: billions(decode),
+            memory_gb_per_s: billions(measured.memory),
+            decode_share_of_memory: decode / measured.memory,
+            skipped_share: measured.skipped_inputs,
+            skipped_bytes_share: measured.skipped_bytes,
+            prompt_tokens: plan.prompt_tokens,
+            prefill_tokens_per_s: measured.prefill,
+            prefill_gmac_per_s: billions(prefill),
+            peak_int8_gmac_per_s: billions(measured.int8),
+            peak_f32_gmac_per_s: billions(measured.f32),
+            prefill_share_of_int8_peak: prefill / measured.int8,
+        }
+    }
+}
+
+/// Multiply-adds of all matrices for a prompt, zeros not left out; the head is needed for the last token alone.
+fn prompt_macs(config: &Config, tokens: usize) -> f64 {
+    let Config { layers, width, ffn, vocab, rank_w, rank_a, rank_v, rank_g, .. } = *config;
+    let large = layers * (4 * width * width + 2 * width * ffn);
+    // The first block has no value residual.
+    let low_rank = layers * 2 * width * (rank_w + rank_a + rank_g) + (layers - 1) * 2 * width * rank_v;
+    (tokens * (large + low_rank) + vocab * width) as f64
+}
+
+/// Prints a table with a column for each report.
+pub fn print(reports: &[Report], output: &mut Output) -> io::Result<()> {
+    let Some(first) = reports.first() else { return Ok(()) };
+    output.line(format_args!(
+        "{}, {:.1} million weights, codec {}, {}; medians of {}",
+        first.model,
+        first.parameters as f64 / 1e6,
+        first.codec,
+        first.isa,
+        first.repetitions
+    ))?;
+    output.line("")?;
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let number = |number: f64| if number < 100.0 { format!("{number:.1}") } else { format!("{number:.0}") };
+    let prompt = format!("prefill of {}", first.prompt_tokens);
+    let megabytes = |report: &Report| number(report.decode_bytes_per_token as f64 / 1e6);
+    type Cell<'a> = Box<dyn Fn(&Report) -> String + 'a>;
+    let rows: [(&str, &str, Cell<'_>); 12] = [
+        ("threads", "", Box::new(|r| r.threads.to_string())),
+        ("decode", "tokens/s", Box::new(|r| number(r.decode_tokens_per_s))),
+        ("", "MB/token", Box::new(megabytes)),
+        ("", "GB/s", Box::new(|r| number(r.decode_gb_per_s))),
+        ("", "of memory bandwidth", Box::new(|r| percent(r.decode_share_of_memory))),
+        ("", "of bytes skipped", Box::new(|r| percent(r.skipped_bytes_share))),
+        (&prompt, "tokens/s", Box::new(|r| number(r.prefill_tokens_per_s))),
+        ("", "GMAC/s", Box::new(|r| number(r.prefill_gmac_per_s))),
+        ("", "of int8 peak", Box::new(|r| percent(r.prefill_share_of_int8_peak))),
+        ("machine", "memory GB/s", Box::new(|r| number(r.memory_gb_per_s))),
+        ("", "int8 GMAC/s", Box::new(|r| number(r.peak_int8_gmac_per_s))),
+        ("", "f32 GMAC/s", Box::new(|r| number(r.peak_f32_gmac_per_s))),
+    ];
+    for (group, unit, cell) in rows {
+        let cells: String = reports.iter().map(|report| format!("{:>10}", cell(report))).collect();
+        output.line(format_args!("{group:<15} {unit:<20} {cells}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multiply_adds_are_the_weights_of_matrices() {
+        let config = Config::official("1.5b").unwrap();
+        let per_token = prompt_macs(&config, 2) - prompt_macs(&config, 1);
+        let head = prompt_macs(&config, 1) - per_token;
+        assert_eq!(head, 65536.0 * 2048.0);
+        // All weights but embedding, head and vectors (less than a thousandth).
+        let matrices = config.parameters() as f64 - 2.0 * head;
+        assert!((per_token / matrices - 1.0).abs() < 1e-3, "{per_token} of {matrices}");
+    }
+}

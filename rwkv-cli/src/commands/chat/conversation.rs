@@ -1,0 +1,217 @@
+//! The conversation: what was said, and what the model answers.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Result;
+use rwkv_model::{Event, GenerateOptions, Generated, Model, Sampler, SamplerParams};
+
+use super::ChatArgs;
+use crate::console::Console;
+use crate::exit::Stop;
+use crate::interrupt::Interruptible;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::session::{Session, Tail};
+use crate::template::{self, BETWEEN, Think};
+use crate::vocabulary::Vocabulary;
+
+/// A model and what was said to it.
+pub struct Conversation<'a> {
+    args: &'a ChatArgs,
+    model: Model,
+    vocabulary: Vocabulary,
+    session: Session,
+    answers: u64,
+    console: Console,
+}
+
+impl<'a> Conversation<'a> {
+    /// A conversation in which nothing was said. Checks the arguments.
+    pub fn new(
+        args: &'a ChatArgs,
+        model: Model,
+        vocabulary: Vocabulary,
+        console: Console,
+    ) -> Result<Conversation<'a>> {
+        if args.stop.iter().any(String::is_empty) {
+            return Err(Stop::usage("--stop is empty; expected a text"));
+        }
+        let session = Session::new(&model);
+        let conversation = Conversation { args, model, vocabulary, session, answers: 0, console };
+        conversation.sampler()?;
+        Ok(conversation)
+    }
+
+    /// Forgets what was said.
+    pub fn reset(&mut self) {
+        self.session = Session::new(&self.model);
+    }
+
+    /// Saves what was said.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        self.session.save(path)
+    }
+
+    /// Goes on from what was said there.
+    pub fn load(&mut self, path: &Path) -> Result<()> {
+        self.session = Session::load(path, &self.model)?;
+        Ok(())
+    }
+
+    /// Answers a message. If that fails, or is broken off before anything was said, the message was never sent.
+    pub fn answer(&mut self, message: &str) -> Result<()> {
+        let prompt = self.prompt(message)?;
+        let before = self.session.clone();
+        let result = self.generate(&prompt);
+        match result {
+            Ok(true) => self.answers += 1,
+            _ => self.session = before,
+        }
+        result.map(drop)
+    }
+
+    /// The tokens of a message and of all that stands before it.
+    fn prompt(&self, message: &str) -> Result<Vec<u32>> {
+        let Tail { unfed, trail } = &self.session.tail;
+        let turn = template::turn(message, self.args.think);
+        let text = if self.session.state.tokens() == 0 && unfed.is_empty() {
+            format!("{}{turn}", self.args.system.as_deref().map(template::system).unwrap_or_default())
+        } else {
+            let text = format!("{BETWEEN}{turn}");
+            text.strip_prefix(trail.as_str()).unwrap_or(&text).to_owned()
+        };
+        let mut ids = unfed.clone();
+        let begin = ids.len();
+        self.vocabulary.try_encode_into(text, &mut ids)?;
+        self.vocabulary.check(&ids[begin..], self.model.config().vocab)?;
+        Ok(ids)
+    }
+
+    /// Says the answer; whether there was one.
+    fn generate(&mut self, prompt: &[u32]) -> Result<bool> {
+        let section = Interruptible::begin();
+        let mut sampler = self.sampler()?;
+        let vocabulary = &self.vocabulary;
+        let token_bytes = |id, text: &mut Vec<u8>| vocabulary.append(id, text);
+        let options = GenerateOptions {
+            max_tokens: self.args.max_tokens,
+            stop_strings: self.stops(),
+            ..GenerateOptions::new(&token_bytes)
+        };
+        let mut speech = Speech::begin(self.args.think);
+        let mut said = speech.opening();
+        let mut progress = None;
+        let mut released = 0;
+        let console = self.console;
+        let mut on_event = |event: Event<'_>| {
+            match event {
+                Event::Prefill { done, total } if done < total => {
+                    let bar =
+                        progress.get_or_insert_with(|| Progress::count(console, "reading", total as u64));
+                    bar.set(done as u64);
+                }
+                Event::Token { bytes, .. } | Event::Rest { bytes } => {
+                    progress = None;
+                    released += bytes.len();
+                    if said.is_ok() {
+                        said = speech.say(bytes);
+                    }
+                }
+                _ => {}
+            }
+            if said.is_err() || section.requested() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let generated =
+            self.model.generate(&mut self.session.state, prompt, &mut sampler, &options, &mut on_event)?;
+        said.and(speech.end())?;
+        if section.requested() {
+            self.console.note("(stopped)");
+        }
+        if generated.tokens.is_empty() && section.requested() {
+            return Ok(false);
+        }
+        self.session.tail = tail_of(&generated, released, &self.vocabulary)?;
+        Ok(true)
+    }
+
+    fn sampler(&self) -> Result<Sampler> {
+        self.args.sampling.sampler(SamplerParams::chat(), &self.model, &self.vocabulary, self.answers)
+    }
+
+    fn stops(&self) -> Vec<Vec<u8>> {
+        if self.args.stop.is_empty() {
+            return vec![self.args.think.stop().into()];
+        }
+        self.args.stop.iter().map(|stop| stop.as_bytes().to_vec()).collect()
+    }
+}
+
+/// The end of an answer of which `visible` bytes are the answer, and what follows belongs to a stop string.
+///
+/// The next turn begins with [`template::after_answer`]. If the model's tokens end with a beginning of that, it goes on from
+/// there. Tokens that say something else after the answer are not fed, as far as the last one can be spared.
+fn tail_of(generated: &Generated, visible: usize, vocabulary: &Vocabulary) -> Result<Tail> {
+    let text = vocabulary.text(&generated.tokens);
+    let after = template::after_answer();
+    let trail = |from: usize, to: usize| {
+        let trail = text.get(from..to).unwrap_or_default();
+        after.as_bytes().starts_with(trail).then(|| String::from_utf8_lossy(trail).into_owned())
+    };
+    if let Some(trail) = trail(visible, text.len()) {
+        return Ok(Tail { unfed: generated.unfed.into_iter().collect(), trail });
+    }
+    let last = generated.unfed.map_or(0, |id| vocabulary.text(&[id]).len());
+    let fed = text.len() - last;
+    let unfed = vocabulary.try_encode(text.get(fed..visible).unwrap_or_default())?;
+    Ok(Tail { unfed, trail: trail(visible, fed).unwrap_or_default() })
+}
+
+/// An answer on its way to the user.
+struct Speech {
+    output: Output,
+    think: Think,
+    /// Nothing but what is left out at the beginning was said so far.
+    is_silent: bool,
+}
+
+impl Speech {
+    fn begin(think: Think) -> Speech {
+        Speech { output: Output::stdout(), think, is_silent: true }
+    }
+
+    fn opening(&mut self) -> std::io::Result<()> {
+        if self.output.is_terminal() {
+            self.output.bytes(b"Assistant: ")?;
+        }
+        if self.think.stop() != BETWEEN {
+            self.output.bytes(self.think.opening().trim_start().as_bytes())?;
+            self.is_silent = false;
+        }
+        self.output.flush()
+    }
+
+    /// Leaves out the blank at the beginning, and the bracket that closes thoughts that were skipped.
+    fn say(&mut self, mut bytes: &[u8]) -> std::io::Result<()> {
+        if self.is_silent {
+            let is_left_out =
+                |byte: &u8| byte.is_ascii_whitespace() || (self.think == Think::Skip && *byte == b'>');
+            let begin = bytes.iter().position(|byte| !is_left_out(byte)).unwrap_or(bytes.len());
+            bytes = &bytes[begin..];
+            self.is_silent = bytes.is_empty();
+        }
+        self.output.text(bytes)
+    }
+
+    fn end(mut self) -> std::io::Result<()> {
+        self.output.line("")?;
+        if self.output.is_terminal() {
+            self.output.line("")?;
+        }
+        self.output.finish()
+    }
+}
