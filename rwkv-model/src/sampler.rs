@@ -11,11 +11,12 @@
 //!
 //! Both cuts keep what is equal to the last one kept, so both are one threshold on the logits, and
 //! `p^(1 / temperature)` is the softmax of what is left of the logits, divided by the temperature. Only
-//! tokens near the top are ever sorted: as many as the cuts need.
+//! a few tokens are ever sorted: `cut.rs` says which.
 //!
 //! Sources: RWKV's pipeline (`rwkv` 0.8.32), as it is meant: at top-p 1 its sum of rounded numbers may miss 1 and
 //! cut everything but the likeliest token, and its top-k keeps an arbitrary choice of equally likely tokens.
 
+mod cut;
 mod params;
 
 pub use params::SamplerParams;
@@ -27,6 +28,7 @@ use rwkv_kernels::{Isa, exp};
 
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::rng::Rng;
+use cut::{Cuts, Cutter, largest, sum};
 
 /// Chooses tokens, and remembers for the penalties which were accepted.
 #[derive(Debug, Clone)]
@@ -38,6 +40,7 @@ pub struct Sampler {
     rng: Rng,
     counts: BTreeMap<u32, f64>,
     uncounted: Vec<bool>,
+    cutter: Cutter,
     scratch: Scratch,
 }
 
@@ -46,12 +49,8 @@ pub struct Sampler {
 struct Scratch {
     logits: Vec<f32>,
     weights: Vec<f32>,
-    top: Vec<f32>,
     kept: Vec<u32>,
 }
-
-/// How far below the largest logit the candidates for a cut are looked for, one after another.
-const REACHES: [f32; 5] = [2.0, 4.0, 8.0, 16.0, f32::INFINITY];
 
 impl Sampler {
     /// A sampler for a vocabulary of `vocab` tokens.
@@ -69,6 +68,7 @@ impl Sampler {
             rng: Rng::new(seed),
             counts: BTreeMap::new(),
             uncounted: Vec::new(),
+            cutter: Cutter::default(),
             scratch: Scratch::default(),
         })
     }
@@ -187,8 +187,8 @@ impl Sampler {
         for &token in &self.params.banned {
             adjusted[token as usize] = f32::NEG_INFINITY;
         }
-        let max = adjusted.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        if !max.is_finite() || adjusted.iter().any(|logit| logit.is_nan()) {
+        let (max, has_nan) = largest(adjusted);
+        if !max.is_finite() || has_nan {
             return Err(self.no_choice());
         }
         Ok(max)
@@ -210,63 +210,12 @@ impl Sampler {
         if self.params.is_greedy() {
             return max;
         }
-        let nucleus = (self.params.top_p < 1.0).then(|| f64::from(self.params.top_p));
-        let count = Some(self.params.top_k).filter(|&k| k > 0 && k < self.vocab);
-        if nucleus.is_none() && count.is_none() {
-            return f32::MIN;
-        }
-        let total = self.total_weight(max, nucleus.is_some());
-        let Scratch { logits, weights, top, .. } = &mut self.scratch;
-        for reach in REACHES {
-            let floor = (max - reach).max(f32::MIN);
-            top.clear();
-            top.extend(logits.iter().filter(|&&logit| logit >= floor));
-            top.sort_unstable_by(|a, b| b.total_cmp(a));
-            let by_count = count.map(|k| top.get(k - 1).copied());
-            let by_mass = nucleus.map(|share| reaches(self.isa, top, weights, max, share * total));
-            let complete = reach == f32::INFINITY;
-            if complete || (by_count != Some(None) && by_mass != Some(None)) {
-                // A sum that rounding keeps below the share cuts nothing.
-                return by_count.flatten().unwrap_or(floor).max(by_mass.flatten().unwrap_or(floor));
-            }
-        }
-        f32::MIN
+        let cuts = Cuts {
+            share: (self.params.top_p < 1.0).then(|| f64::from(self.params.top_p)),
+            count: Some(self.params.top_k).filter(|&k| k > 0 && k < self.vocab),
+        };
+        self.cutter.least_kept(self.isa, &self.scratch.logits, max, cuts)
     }
-
-    /// The sum of `exp(logit - max)`, where it is needed.
-    fn total_weight(&mut self, max: f32, needed: bool) -> f64 {
-        if !needed {
-            return 0.0;
-        }
-        let Scratch { logits, weights, .. } = &mut self.scratch;
-        weights.clear();
-        weights.extend(logits.iter().map(|&logit| logit - max));
-        exp(self.isa, weights);
-        sum(weights)
-    }
-}
-
-/// The sum in a fixed order that does not wait for itself.
-fn sum(weights: &[f32]) -> f64 {
-    let mut lanes = [0.0; 8];
-    for part in weights.chunks(8) {
-        for (lane, &weight) in lanes.iter_mut().zip(part) {
-            *lane += f64::from(weight);
-        }
-    }
-    lanes.iter().sum()
-}
-
-/// The first of the descending logits at which their weights add up to `mass`.
-fn reaches(isa: Isa, descending: &[f32], weights: &mut Vec<f32>, max: f32, mass: f64) -> Option<f32> {
-    weights.clear();
-    weights.extend(descending.iter().map(|&logit| logit - max));
-    exp(isa, weights);
-    let mut sum = 0.0;
-    descending.iter().zip(weights).find_map(|(&logit, &mut weight)| {
-        sum += f64::from(weight);
-        (sum >= mass).then_some(logit)
-    })
 }
 
 /// Whether a token of this text is spared by the frequency penalty: its text is a part of `" \t0123456789"`, such as

@@ -121,6 +121,10 @@ impl Model {
             end += feed.logit_rows() * vocab;
             ranges.push(begin..end);
         }
+        // The memory of a step that wanted very many logits is not kept for ever.
+        if self.logits.capacity() > (4 * end).max(16 * vocab) {
+            self.logits = Vec::new();
+        }
         self.logits.resize(end, 0.0);
         let live = || feeds.iter().filter(|feed| !feed.tokens.is_empty());
         let rows: usize = live().map(|feed| feed.tokens.len()).sum();

@@ -1,8 +1,24 @@
 use super::rows::{Pass, Stage};
 use super::scratch::Scratch;
+use super::sweep::Wanted;
 use super::tasks::{Then, for_rows, task_width, tasks};
 use crate::error::Result;
 use crate::weights::vector_at;
+
+/// The rows of the step's logits that this sweep fills. Both lists ascend.
+fn rows_of<'a>(
+    logits: &'a mut [f32],
+    vocab: usize,
+    wanted: &'a [Wanted],
+) -> impl Iterator<Item = &'a mut [f32]> {
+    let mut rows = logits.chunks_exact_mut(vocab);
+    let mut next = 0;
+    wanted.iter().map(move |wanted| {
+        let row = rows.nth(wanted.out_row - next).expect("a row of logits for every row that is wanted");
+        next = wanted.out_row + 1;
+        row
+    })
+}
 
 impl Pass<'_, '_> {
     /// Ends the last block, and computes the logits that are wanted.
@@ -36,10 +52,12 @@ impl Pass<'_, '_> {
             panels.reset(wanted.len(), w.rows(), task_width(w, self.team.threads()));
             let mut items: Vec<_> = tasks(w, input, panels, Then::Nothing).collect();
             self.team.for_each(&mut items, |task| task.run(isa));
-            for (r, wanted) in wanted.iter().enumerate() {
-                let out = &mut self.logits[wanted.out_row * vocab + part.first_row..][..w.rows()];
-                panels.read_row(r, out);
-            }
+            let panels = &*panels;
+            let columns = part.first_row..part.first_row + w.rows();
+            let outs = rows_of(self.logits, vocab, wanted).enumerate();
+            for_rows(self.team, wanted.len() * w.rows(), outs, |(r, out)| {
+                panels.read_row(*r, &mut out[columns.clone()]);
+            });
         }
         Ok(())
     }
