@@ -1,1 +1,0 @@
-//! Runnable examples of the rwkv crates; see the programs beside this file.
