@@ -2,6 +2,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "several arrays of registers are indexed alike")]
 
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::mem::MaybeUninit;
 
 use crate::activations::Activations;
@@ -31,6 +32,21 @@ pub(crate) unsafe fn avx512(w: RowTiles<'_>, x: &Activations, y: &mut [f32]) {
 pub(crate) unsafe fn avx512_vnni(w: RowTiles<'_>, x: &Activations, y: &mut [f32]) {
     // SAFETY: handed on.
     unsafe { Product::<Avx512Vnni>::new(w, x, y).run::<2, 8>() }
+}
+
+/// How far ahead one row prefetches in each tile: beyond the next page, so that its address is translated
+/// before it is needed. Hardware prefetchers stop at a page's end.
+const AHEAD: usize = 4352;
+
+/// Prefetches the part of `bytes` bytes that comes [`AHEAD`] later.
+#[inline(always)]
+unsafe fn prefetch<const T: usize>(w: [*const u8; T], bytes: usize) {
+    for w in w {
+        for line in (0..bytes).step_by(64) {
+            // SAFETY: a prefetch does not fault, wherever it points.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + line).cast()) };
+        }
+    }
 }
 
 struct Product<'a, O> {
@@ -132,7 +148,11 @@ impl<'a, O: TileOps> Product<'a, O> {
                 std::array::from_fn(|c| self.x.dense().as_ptr().add((at.row + c) * self.x.padded()));
             let mut acc = [[O::zero(); C]; T];
             for k in 0..self.w.cols() {
-                let weights: [O::F; T] = std::array::from_fn(|t| load(w[t].add(k * step)));
+                let w = w.map(|w| w.add(k * step));
+                if C == 1 && (step == 64 || k % 2 == 0) {
+                    prefetch(w, 64);
+                }
+                let weights: [O::F; T] = std::array::from_fn(|t| load(w[t]));
                 for c in 0..C {
                     let x = O::splat(*x[c].add(k));
                     for t in 0..T {
@@ -156,6 +176,9 @@ impl<'a, O: TileOps> Product<'a, O> {
             let mut acc = [[O::zero(); C]; T];
             for g in 0..groups {
                 let w: [*const u8; T] = std::array::from_fn(|t| w[t].add(g * U8_GROUP_BYTES));
+                if C == 1 {
+                    prefetch(w, U8_GROUP_BYTES);
+                }
                 let codes = w.map(|w| w.add(2 * ROW_HALVES));
                 let d = Self::quads::<T, C, 16>(codes, x.map(|x| x.add(g * GROUP)));
                 for t in 0..T {
@@ -185,6 +208,9 @@ impl<'a, O: TileOps> Product<'a, O> {
             for h in 0..2 * groups {
                 let (g, half) = (h / 2, h % 2);
                 let w: [*const u8; T] = std::array::from_fn(|t| w[t].add(g * U4_GROUP_BYTES));
+                if C == 1 && half == 0 {
+                    prefetch(w, U4_GROUP_BYTES);
+                }
                 let mut d = [[O::izero(); C]; T];
                 for pair in 0..4 {
                     let nibbles: [(O::I, O::I); T] = std::array::from_fn(|t| {
@@ -223,6 +249,9 @@ impl<'a, O: TileOps> Product<'a, O> {
             let mut d = [[O::izero(); C]; T];
             for g in 0..self.x.padded() / GROUP {
                 let codes = w.map(|w| w.add(I8_SCALE_BYTES + g * GROUP * TILE_ROWS));
+                if C == 1 {
+                    prefetch(codes, GROUP * TILE_ROWS);
+                }
                 let group = Self::quads::<T, C, 16>(codes, x.map(|x| x.add(g * GROUP)));
                 for t in 0..T {
                     for c in 0..C {
