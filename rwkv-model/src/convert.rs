@@ -7,6 +7,7 @@
 //! | receptance, key, value, output; low-rank matrices | chosen; 16 bits (f32 for the codec f32) | row tiles | `blocks.N.att` |
 //! | channel mix key | chosen | row tiles | `blocks.N.key` |
 //! | channel mix value | chosen; u8 for the codec i8 | columns | `blocks.N.value` |
+//! | attention blocks of RWKV-X: as the others, without low-rank matrices | | | `attention.J.att`, `.key`, `.value` |
 //! | head, in parts | chosen | row tiles | `head.0`, `head.1`, ... |
 //!
 //! 16 bits are f16: exact for bf16 values of ordinary size, and finer where numbers are computed. A tensor with values
@@ -94,8 +95,9 @@ impl<'a> ConvertOptions<'a> {
         ConvertOptions { codec, overrides: Vec::new(), tokenizer: None, threads, progress: None }
     }
 
-    /// Another codec for the matrices whose names in the checkpoint match a pattern, in which `*` stands for any
-    /// characters and `?` for one: `blocks.*.ffn.value.weight`, `head.weight`. It holds for the low-rank matrices too, and for
+    /// Another codec for the matrices whose names match a pattern, in which `*` stands for any
+    /// characters and `?` for one: `blocks.*.ffn.value.weight`, `head.weight`. The names of RWKV-X are those
+    /// of its RWKV-7 blocks without the prefix `rwkv.`, and `moba.J.*`. It holds for the low-rank matrices too, and for
     /// the embedding if the codec is a float; the last pattern that matches decides. The channel mix's value matrix takes
     /// u8 for i8, which has no columns.
     pub fn override_codec(mut self, pattern: &str, codec: Codec) -> Self {

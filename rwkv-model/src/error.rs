@@ -35,6 +35,8 @@ pub enum ErrorKind {
     NonFinite,
     /// The weights could not be read or kept.
     Residency,
+    /// The memory for key/value caches would be exceeded.
+    Budget,
     /// A file could not be read or written.
     Io,
     /// A callback asked to stop.

@@ -1,13 +1,13 @@
 use std::ops::{Deref, DerefMut};
 
 /// Floats that begin at a cache line.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Floats {
     lines: Vec<Line>,
     len: usize,
 }
 
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 

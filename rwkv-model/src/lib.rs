@@ -8,6 +8,8 @@
 //! - [`Config`], [`Family`]: what a checkpoint is
 #![forbid(unsafe_code)]
 
+mod attention;
+mod block;
 mod config;
 mod convert;
 mod counters;
@@ -15,6 +17,7 @@ mod error;
 mod floats;
 mod generate;
 mod identity;
+mod kv;
 mod model;
 mod names;
 mod residency;
@@ -26,6 +29,8 @@ mod stop;
 mod synthetic;
 mod weights;
 
+pub use attention::{Attention, Compression, TopK};
+pub use block::Block;
 pub use config::Config;
 pub use convert::{
     ConvertOptions, ConvertProgress, ConvertReport, ProgressFn, TensorReport, WeightSource, convert,

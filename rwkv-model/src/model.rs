@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use rwkv_cache::source::{Io, Source, open as open_source};
 use rwkv_cache::{CacheOptions, CacheStats, ReadAhead};
-use rwkv_kernels::{Isa, Team};
+use rwkv_kernels::{Isa, KvFormat, Team};
 use rwkv_pack::{Manifest, Pack};
 
+use crate::attention::Attention;
 use crate::config::Config;
 use crate::counters::StepCounters;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::identity::Identity;
+use crate::kv::Budget;
 use crate::residency::{Residence, Residency};
 use crate::state::State;
 use crate::step::Scratch;
@@ -25,11 +27,14 @@ pub struct ModelOptions {
     residency: Residency,
     io: Option<Io>,
     read_ahead: ReadAhead,
+    attention: Attention,
+    kv_format: KvFormat,
+    kv_bytes: u64,
 }
 
 impl Default for ModelOptions {
     /// All processors that the process may use, the best instruction set, sweeps of up to 256 rows, all weights in
-    /// memory.
+    /// memory; for RWKV-X full attention, a cache of f16 and no limit of it.
     fn default() -> ModelOptions {
         ModelOptions {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -38,6 +43,9 @@ impl Default for ModelOptions {
             residency: Residency::Resident,
             io: None,
             read_ahead: ReadAhead::default(),
+            attention: Attention::default(),
+            kv_format: KvFormat::default(),
+            kv_bytes: u64::MAX,
         }
     }
 }
@@ -81,6 +89,24 @@ impl ModelOptions {
         self
     }
 
+    /// Which rows new states attend to, in a model with attention blocks. Each state keeps what it was made with.
+    pub fn attention(mut self, attention: Attention) -> ModelOptions {
+        self.attention = attention;
+        self
+    }
+
+    /// How new states store keys and values, in a model with attention blocks. Each state keeps what it was made with.
+    pub fn kv_format(mut self, format: KvFormat) -> ModelOptions {
+        self.kv_format = format;
+        self
+    }
+
+    /// Bytes that the key/value caches of all states may take. A step that would need more is refused before it begins.
+    pub fn kv_bytes(mut self, bytes: u64) -> ModelOptions {
+        self.kv_bytes = bytes;
+        self
+    }
+
     fn chosen_io(&self) -> Io {
         match (self.io, self.residency) {
             (Some(io), _) => io,
@@ -90,7 +116,7 @@ impl ModelOptions {
     }
 }
 
-/// An RWKV-7 model, ready to run.
+/// An RWKV-7 or RWKV-X model, ready to run.
 ///
 /// One thread drives it; the work of a [`step`](Model::step) is spread over a team of threads.
 pub struct Model {
@@ -103,6 +129,9 @@ pub struct Model {
     pub(crate) scratch: Scratch,
     pub(crate) logits: Vec<f32>,
     pub(crate) counters: StepCounters,
+    pub(crate) kv_budget: Arc<Budget>,
+    attention: Attention,
+    kv_format: KvFormat,
     manifest: Manifest,
     /// Of the blocks, and of the head.
     swept_bytes: [u64; 2],
@@ -114,7 +143,7 @@ impl Model {
     /// The checksum of each group is verified when the group is first read.
     ///
     /// # Errors
-    /// The file cannot be read or is no pack, the pack does not hold a whole RWKV-7 model, the weights do not fit,
+    /// The file cannot be read or is no pack, the pack does not hold a whole model, the weights do not fit,
     /// memory or threads are refused, a checksum is wrong, or `RWKV_ISA` names an instruction set that the machine lacks.
     pub fn open(path: impl AsRef<Path>, options: ModelOptions) -> Result<Model> {
         let path = path.as_ref();
@@ -137,6 +166,7 @@ impl Model {
             None => Isa::from_env()
                 .map_err(|error| ModelError::new(ErrorKind::Parameter, format!("RWKV_ISA: {error}")))?,
         };
+        options.attention.validate()?;
         let manifest = pack.manifest().clone();
         let weights = Weights::resolve(&manifest).map_err(|error| {
             ModelError::new(error.kind(), format!("pack {}: {error}", pack.path().display()))
@@ -145,6 +175,10 @@ impl Model {
         let residence = Residence::open(pack, source, &weights, options.residency, cache_options)?;
         residence.load()?;
         let identity = Identity::new(weights.config.clone(), manifest.source.xxh3.to_string());
+        let (layers, run) = (weights.config.layers, weights.config.active_layers());
+        if run < layers {
+            tracing::warn!(layers, run, "blocks after the last attention block are not run");
+        }
         tracing::debug!(isa = isa.name(), threads = options.threads, "model opened");
         Ok(Model {
             residence,
@@ -155,6 +189,9 @@ impl Model {
             scratch: Scratch::default(),
             logits: Vec::new(),
             counters: StepCounters::default(),
+            kv_budget: Budget::new(options.kv_bytes),
+            attention: options.attention,
+            kv_format: options.kv_format,
             swept_bytes: swept_bytes(&manifest, &weights),
             manifest,
             weights,
@@ -210,7 +247,13 @@ impl Model {
 
     /// A new session's state.
     pub fn new_state(&self) -> State {
-        State::new(Arc::clone(&self.identity))
+        let budget = Arc::clone(&self.kv_budget);
+        State::new(Arc::clone(&self.identity), self.attention, self.kv_format, budget)
+    }
+
+    /// Bytes that the key/value caches of all states take now.
+    pub fn kv_bytes(&self) -> u64 {
+        self.kv_budget.used()
     }
 
     /// Reads a state of this model from a file: [`State::load`].

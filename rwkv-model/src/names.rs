@@ -6,6 +6,9 @@ mod shapes;
 pub use family::Family;
 pub(crate) use shapes::{Shapes, check_complete, read_config, squeeze};
 
+use std::borrow::Cow;
+
+use crate::block::Block;
 use crate::config::Config;
 
 /// A tensor's place in the model.
@@ -14,9 +17,9 @@ pub(crate) enum Role {
     Embedding,
     Ln0Weight,
     Ln0Bias,
-    Vector(usize, BlockVector),
+    Vector(Block, BlockVector),
     LowRank(usize, LowRank, Side),
-    Matrix(usize, Matrix),
+    Matrix(Block, Matrix),
     LnOutWeight,
     LnOutBias,
     Head,
@@ -173,18 +176,36 @@ impl Matrix {
     }
 }
 
+/// What the names of a block's tensors begin with.
+fn prefix(block: Block) -> String {
+    match block {
+        Block::Rwkv(number) => format!("blocks.{number}"),
+        Block::Attention(number) => format!("moba.{number}"),
+    }
+}
+
+/// The one name of a tensor of RWKV-X, whose RWKV-7 part may carry a prefix, and whose attention blocks are numbered after
+/// `moba.` or `moba.blocks.`. The tensors that RWKV-7 has too have its names then.
+pub(crate) fn canonical(name: &str) -> Cow<'_, str> {
+    match (name.strip_prefix("rwkv."), name.strip_prefix("moba.blocks.")) {
+        (Some(name), _) => Cow::Borrowed(name),
+        (_, Some(rest)) => Cow::Owned(format!("moba.{rest}")),
+        _ => Cow::Borrowed(name),
+    }
+}
+
 impl Role {
-    /// The official name.
+    /// The official name, without the prefix `rwkv.` that RWKV-X has.
     pub fn name(self) -> String {
         match self {
             Role::Embedding => "emb.weight".into(),
             Role::Ln0Weight => "blocks.0.ln0.weight".into(),
             Role::Ln0Bias => "blocks.0.ln0.bias".into(),
-            Role::Vector(block, vector) => format!("blocks.{block}.{}", vector.suffix()),
+            Role::Vector(block, vector) => format!("{}.{}", prefix(block), vector.suffix()),
             Role::LowRank(block, which, side) => {
                 format!("blocks.{block}.att.{}{}", which.letter(), if side == Side::Down { 1 } else { 2 })
             }
-            Role::Matrix(block, matrix) => format!("blocks.{block}.{}", matrix.suffix()),
+            Role::Matrix(block, matrix) => format!("{}.{}", prefix(block), matrix.suffix()),
             Role::LnOutWeight => "ln_out.weight".into(),
             Role::LnOutBias => "ln_out.bias".into(),
             Role::Head => "head.weight".into(),
@@ -214,10 +235,11 @@ pub(crate) struct Expected {
 /// Every tensor of a checkpoint, in the order in which a step needs them.
 pub(crate) fn expected(config: &Config) -> Vec<Expected> {
     let mut roles = vec![Role::Embedding, Role::Ln0Weight, Role::Ln0Bias];
-    for block in 0..config.layers {
+    let idle = (config.active_layers()..config.layers).map(Block::Rwkv);
+    for block in config.blocks().chain(idle) {
         roles.extend(block_vectors(block).map(|vector| Role::Vector(block, vector)));
-        for which in LowRank::ALL.into_iter().filter(|which| which.in_block(block)) {
-            roles.extend([Role::LowRank(block, which, Side::Down), Role::LowRank(block, which, Side::Up)]);
+        for (number, which) in low_rank_pairs(block) {
+            roles.extend([Role::LowRank(number, which, Side::Down), Role::LowRank(number, which, Side::Up)]);
         }
         roles.extend(Matrix::ALL.map(|matrix| Role::Matrix(block, matrix)));
     }
@@ -225,9 +247,23 @@ pub(crate) fn expected(config: &Config) -> Vec<Expected> {
     roles.into_iter().map(|role| Expected { role, dims: role.dims(config) }).collect()
 }
 
-/// The vectors that a block has: the first one has no value residual.
-pub(crate) fn block_vectors(block: usize) -> impl Iterator<Item = BlockVector> {
-    BlockVector::ALL.into_iter().filter(move |&vector| block > 0 || vector != BlockVector::V0)
+/// The vectors that a block has: the first one has no value residual, those with attention have no time mix.
+pub(crate) fn block_vectors(block: Block) -> impl Iterator<Item = BlockVector> {
+    BlockVector::ALL.into_iter().filter(move |vector| match block {
+        Block::Rwkv(number) => number > 0 || *vector != BlockVector::V0,
+        Block::Attention(_) => !vector.suffix().starts_with("att."),
+    })
+}
+
+/// The low-rank pairs that a block has, with its number.
+pub(crate) fn low_rank_pairs(block: Block) -> impl Iterator<Item = (usize, LowRank)> {
+    let number = match block {
+        Block::Rwkv(number) => Some(number),
+        Block::Attention(_) => None,
+    };
+    number.into_iter().flat_map(|number| {
+        LowRank::ALL.into_iter().filter(move |which| which.in_block(number)).map(move |which| (number, which))
+    })
 }
 
 /// Tensors that some checkpoints carry and no engine uses: the first block's value residual.
@@ -237,25 +273,34 @@ pub(crate) fn is_ignored(name: &str) -> bool {
 
 /// Names inside a pack that differ from the checkpoint's.
 pub(crate) mod packed {
+    use crate::block::Block;
+
+    fn prefix(block: Block) -> String {
+        match block {
+            Block::Rwkv(number) => format!("blocks.{number}"),
+            Block::Attention(number) => format!("attention.{number}"),
+        }
+    }
+
     /// The group of all vectors.
     pub const VECTORS: &str = "vectors";
     /// The group of the embedding, and the embedding's tensor, with `ln0` already applied.
     pub const EMBEDDING: &str = "emb";
     pub const EMBEDDING_TENSOR: &str = "emb.weight";
 
-    /// The group of a block's time mix: four matrices and the low-rank ones.
-    pub fn att(block: usize) -> String {
-        format!("blocks.{block}.att")
+    /// The group of a block's time mix or attention: four matrices, and the low-rank ones.
+    pub fn att(block: Block) -> String {
+        format!("{}.att", prefix(block))
     }
 
     /// The group of a block's channel mix key.
-    pub fn key(block: usize) -> String {
-        format!("blocks.{block}.key")
+    pub fn key(block: Block) -> String {
+        format!("{}.key", prefix(block))
     }
 
     /// The group of a block's channel mix value.
-    pub fn value(block: usize) -> String {
-        format!("blocks.{block}.value")
+    pub fn value(block: Block) -> String {
+        format!("{}.value", prefix(block))
     }
 
     /// The group of one part of the head's rows.

@@ -78,11 +78,7 @@ impl Residence {
             true => None,
             false => Some(cache.lease(weights.embedding.group).map_err(failed)?),
         };
-        let blocks_only: Vec<GroupId> = weights
-            .blocks
-            .iter()
-            .flat_map(|block| [block.att, block.ffn_key_group, block.ffn_value_group])
-            .collect();
+        let blocks_only = weights.block_groups();
         let mut sweep = blocks_only.clone();
         sweep.extend(weights.head.iter().map(|part| part.group));
         Ok(Residence { cache, vectors, embedding, sweep, blocks_only })

@@ -1,17 +1,24 @@
 mod file;
+mod rows;
 
 use std::fmt;
 use std::sync::Arc;
 
+use rwkv_kernels::KvFormat;
+
+use crate::attention::Attention;
+use crate::block::Block;
 use crate::config::Config;
 use crate::error::{Result, bail};
 use crate::floats::Floats;
 use crate::identity::Identity;
+use crate::kv::{Budget, Charge, KvCache, bytes_of, peak_rows};
 
 /// Everything a session remembers: a value that can be cloned, compared, saved, restored and reset.
 ///
 /// Per block it holds the last token's `ln1` and `ln2` outputs (for the two token shifts, `[C]` each) and
-/// the state of the time mix, `[H, N, N]`. A new state is all zeros. It belongs to the model that made it and is of no use
+/// the state of the time mix, `[H, N, N]`; per attention block the last token's `ln2` output and the keys and values of the
+/// tokens before. A new state is all zeros, without a key or value. It belongs to the model that made it and is of no use
 /// to another.
 ///
 /// Equality compares bits: two states are equal if the model would go on from them in the same way to the last bit.
@@ -19,20 +26,36 @@ use crate::identity::Identity;
 pub struct State {
     identity: Arc<Identity>,
     att_shift: Vec<f32>,
+    /// `[layers + attention blocks, C]`.
     ffn_shift: Vec<f32>,
     /// `[layers, heads, key, value]`.
     wkv: Floats,
+    attention: Attention,
+    kv_format: KvFormat,
+    /// One per attention block.
+    kv: Vec<KvCache>,
+    charge: Charge,
     tokens: u64,
     poisoned: bool,
 }
 
 impl State {
-    pub(crate) fn new(identity: Arc<Identity>) -> State {
-        let Config { layers, width, heads, head_size, .. } = *identity.config();
+    pub(crate) fn new(
+        identity: Arc<Identity>,
+        attention: Attention,
+        kv_format: KvFormat,
+        budget: Arc<Budget>,
+    ) -> State {
+        let config = identity.config();
+        let Config { layers, width, heads, head_size, attention: attention_blocks, .. } = *config;
         State {
+            kv: (0..attention_blocks).map(|_| KvCache::new(config, kv_format)).collect(),
             identity,
+            attention,
+            kv_format,
+            charge: Charge::new(budget, 0),
             att_shift: vec![0.0; layers * width],
-            ffn_shift: vec![0.0; layers * width],
+            ffn_shift: vec![0.0; (layers + attention_blocks) * width],
             wkv: Floats::zeroed(layers * heads * head_size * head_size),
             tokens: 0,
             poisoned: false,
@@ -49,16 +72,18 @@ impl State {
         self.tokens
     }
 
-    /// Bytes of memory that the state takes.
+    /// Bytes of memory that the state takes, the key/value cache included.
     pub fn bytes(&self) -> u64 {
-        self.identity.config().state_bytes()
+        self.identity.config().state_bytes() + self.charge.bytes()
     }
 
-    /// Makes the state new: all zeros, no tokens seen, usable.
+    /// Makes the state new: all zeros, no tokens seen, usable. How it attends stays.
     pub fn reset(&mut self) {
         self.att_shift.fill(0.0);
         self.ffn_shift.fill(0.0);
         self.wkv.fill(0.0);
+        self.kv.iter_mut().for_each(KvCache::clear);
+        self.charge.set(0);
         self.tokens = 0;
         self.poisoned = false;
     }
@@ -76,12 +101,13 @@ impl State {
         row(&self.att_shift, block, self.identity.config().width)
     }
 
-    /// The `ln2` output of the last token in a block: `[C]`.
+    /// The `ln2` output of the last token in a block with a time mix: `[C]`.
     ///
     /// # Panics
     /// The model has no such block.
     pub fn ffn_shift(&self, block: usize) -> &[f32] {
-        row(&self.ffn_shift, block, self.identity.config().width)
+        assert!(block < self.identity.config().layers, "block {block} of {}", self.identity.config().layers);
+        self.shift_of(Block::Rwkv(block))
     }
 
     /// The time mix state of a head as `[N, N]` row-major, row = value channel, column = key channel.
@@ -116,6 +142,7 @@ impl State {
 
     pub(crate) fn commit(&mut self, tokens: usize) {
         self.tokens += tokens as u64;
+        self.charge.set(self.kv_bytes_of(self.kv_stored()));
         self.poisoned = false;
     }
 
@@ -123,8 +150,21 @@ impl State {
         row_mut(&mut self.att_shift, block, self.identity.config().width)
     }
 
-    pub(crate) fn ffn_shift_mut(&mut self, block: usize) -> &mut [f32] {
-        row_mut(&mut self.ffn_shift, block, self.identity.config().width)
+    /// The `ln2` output of the last token in a block of either kind.
+    pub(crate) fn shift_of(&self, block: Block) -> &[f32] {
+        row(&self.ffn_shift, self.shift_row(block), self.identity.config().width)
+    }
+
+    pub(crate) fn shift_of_mut(&mut self, block: Block) -> &mut [f32] {
+        let index = self.shift_row(block);
+        row_mut(&mut self.ffn_shift, index, self.identity.config().width)
+    }
+
+    fn shift_row(&self, block: Block) -> usize {
+        match block {
+            Block::Rwkv(number) => number,
+            Block::Attention(number) => self.identity.config().layers + number,
+        }
     }
 
     /// The heads' states of a block, each `[key, value]`.
@@ -142,6 +182,8 @@ impl PartialEq for State {
             && same(&self.att_shift, &other.att_shift)
             && same(&self.ffn_shift, &other.ffn_shift)
             && same(&self.wkv, &other.wkv)
+            && (self.attention, self.kv_format) == (other.attention, other.kv_format)
+            && self.kv == other.kv
     }
 }
 

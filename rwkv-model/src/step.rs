@@ -11,12 +11,19 @@
 //!     rows    x += that;  X = ln2(x);  one token-shift mix
 //!     phase   key matrix and relu^2                                         (tiles)
 //!     phase   value matrix, columns of zeros skipped                        (outputs)
+//! after the last block of a run, in RWKV-X, an attention block:
+//!     rows    x += that;  X = ln1(x)
+//!     phase   q, k, v                                                       (tiles)
+//!     phase   keys and values into the cache; attention                     (heads and feeds)
+//!     phase   output matrix                                                 (tiles)
+//!     and a channel mix as above
 //! rows whose logits are wanted: x += that;  ln_out;  head, part by part     (tiles)
 //! ```
 //!
 //! A phase is one hand-off to the team. Work is split by outputs and heads, never within a sum, and
 //! no kernel mixes rows: so threads, company, and the split of a prompt into steps and sweeps change no bit.
 
+mod attention;
 mod channel_mix;
 mod head;
 mod rows;
@@ -24,11 +31,13 @@ mod scratch;
 mod sweep;
 mod tasks;
 mod time_mix;
+mod visible;
 
 pub(crate) use scratch::Scratch;
 
 use std::ops::Range;
 
+use crate::block::Block;
 use crate::error::{Result, bail};
 use crate::model::Model;
 use crate::state::State;
@@ -103,7 +112,8 @@ impl Model {
     ///
     /// # Errors
     /// Before anything is touched: a token outside the vocabulary, a state of another model, a
-    /// [poisoned](State::is_poisoned) state. After that, unreadable weights or a value that is not finite: the error
+    /// [poisoned](State::is_poisoned) state, key/value caches that would outgrow
+    /// [their limit](crate::ModelOptions::kv_bytes). After that, unreadable weights or a value that is not finite: the error
     /// names the block, and all states of this step that were fed tokens are poisoned. The model can go on with others.
     pub fn step(&mut self, feeds: &mut [Feed<'_>]) -> Result<StepOutput<'_>> {
         for feed in feeds.iter() {
@@ -113,6 +123,7 @@ impl Model {
             }
             feed.tokens.iter().try_for_each(|&token| self.check_token(token))?;
         }
+        let peaks = self.check_kv(feeds)?;
         let vocab = self.config().vocab;
         let mut ranges = Vec::with_capacity(feeds.len());
         let mut end = 0;
@@ -128,12 +139,18 @@ impl Model {
         self.logits.resize(end, 0.0);
         let live = || feeds.iter().filter(|feed| !feed.tokens.is_empty());
         let rows: usize = live().map(|feed| feed.tokens.len()).sum();
-        feeds.iter_mut().filter(|feed| !feed.tokens.is_empty()).for_each(|feed| feed.state.poison());
+        for (feed, peak) in feeds.iter_mut().zip(peaks).filter(|(feed, _)| !feed.tokens.is_empty()) {
+            feed.state.poison();
+            feed.state.charge_kv(&self.kv_budget, peak);
+        }
         for sweep in sweeps(feeds, self.chunk_rows) {
             let mut pass = Pass::new(self, feeds, &sweep);
             pass.embed()?;
-            for block in 0..pass.weights.config.layers {
-                pass.time_mix(block)?;
+            for block in pass.weights.config.blocks() {
+                match block {
+                    Block::Rwkv(number) => pass.time_mix(number)?,
+                    Block::Attention(number) => pass.attention(number)?,
+                }
                 pass.channel_mix(block)?;
             }
             pass.head()?;
@@ -145,5 +162,14 @@ impl Model {
             feed.state.commit(feed.tokens.len());
         }
         Ok(StepOutput { logits: &self.logits, feeds: ranges })
+    }
+
+    /// The most bytes that each feed's key/value cache will take, if there is room for them.
+    fn check_kv(&self, feeds: &[Feed<'_>]) -> Result<Vec<u64>> {
+        let peak = |feed: &Feed<'_>| feed.state.kv_peak_bytes(feed.tokens.len(), self.chunk_rows);
+        let peaks: Vec<u64> = feeds.iter().map(peak).collect();
+        let needs = feeds.iter().zip(&peaks).map(|(feed, &peak)| feed.state.kv_needs(&self.kv_budget, peak));
+        self.kv_budget.check(needs.fold(0, u64::saturating_add))?;
+        Ok(peaks)
     }
 }

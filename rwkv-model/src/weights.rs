@@ -10,6 +10,7 @@ pub(crate) use views::{BlockVectors, ColumnsAt, TilesAt, VectorsAt, vector_at};
 use rwkv_cache::GroupId;
 use rwkv_kernels::{Codec, Forms};
 
+use crate::block::Block;
 use crate::config::Config;
 use crate::names::LowRank;
 
@@ -18,10 +19,11 @@ use crate::names::LowRank;
 pub(crate) struct Weights {
     pub config: Config,
     pub vectors: GroupId,
-    pub block_vectors: Vec<VectorsAt>,
     pub ln_out: [usize; 2],
     pub embedding: EmbeddingAt,
+    /// Those with a time mix that are run, and those with attention.
     pub blocks: Vec<BlockAt>,
+    pub attention: Vec<AttentionAt>,
     pub head: Vec<HeadPart>,
 }
 
@@ -37,19 +39,40 @@ pub(crate) struct EmbeddingAt {
     pub row_bytes: usize,
 }
 
-/// A block's matrices and their groups.
+/// The tensors of a block with a time mix.
 #[derive(Debug)]
 pub(crate) struct BlockAt {
-    pub att: GroupId,
+    pub vectors: VectorsAt,
+    pub projections: ProjectionsAt,
+    pub low_rank: [Option<LowRankAt>; 4],
+    pub channel_mix: ChannelMixAt,
+}
+
+/// The tensors of a block with attention.
+#[derive(Debug)]
+pub(crate) struct AttentionAt {
+    pub vectors: VectorsAt,
+    pub projections: ProjectionsAt,
+    pub channel_mix: ChannelMixAt,
+}
+
+/// The four matrices of a time mix or of attention, and their group.
+#[derive(Debug)]
+pub(crate) struct ProjectionsAt {
+    pub group: GroupId,
     pub receptance: TilesAt,
     pub key: TilesAt,
     pub value: TilesAt,
     pub output: TilesAt,
-    pub low_rank: [Option<LowRankAt>; 4],
-    pub ffn_key_group: GroupId,
-    pub ffn_key: TilesAt,
-    pub ffn_value_group: GroupId,
-    pub ffn_value: ColumnsAt,
+}
+
+/// The matrices of a channel mix and their groups.
+#[derive(Debug)]
+pub(crate) struct ChannelMixAt {
+    pub key_group: GroupId,
+    pub key: TilesAt,
+    pub value_group: GroupId,
+    pub value: ColumnsAt,
 }
 
 /// A low-rank pair.
@@ -67,6 +90,40 @@ pub(crate) struct HeadPart {
     pub tiles: TilesAt,
 }
 
+impl Weights {
+    pub fn vectors_of(&self, block: Block) -> &VectorsAt {
+        match block {
+            Block::Rwkv(number) => &self.blocks[number].vectors,
+            Block::Attention(number) => &self.attention[number].vectors,
+        }
+    }
+
+    pub fn projections_of(&self, block: Block) -> &ProjectionsAt {
+        match block {
+            Block::Rwkv(number) => &self.blocks[number].projections,
+            Block::Attention(number) => &self.attention[number].projections,
+        }
+    }
+
+    pub fn channel_mix_of(&self, block: Block) -> &ChannelMixAt {
+        match block {
+            Block::Rwkv(number) => &self.blocks[number].channel_mix,
+            Block::Attention(number) => &self.attention[number].channel_mix,
+        }
+    }
+
+    /// The groups of all blocks, in the order in which a sweep needs them.
+    pub fn block_groups(&self) -> Vec<GroupId> {
+        self.config
+            .blocks()
+            .flat_map(|block| {
+                let channel_mix = self.channel_mix_of(block);
+                [self.projections_of(block).group, channel_mix.key_group, channel_mix.value_group]
+            })
+            .collect()
+    }
+}
+
 impl BlockAt {
     pub fn low_rank(&self, which: LowRank) -> Option<&LowRankAt> {
         self.low_rank[which as usize].as_ref()
@@ -76,10 +133,10 @@ impl BlockAt {
     pub fn mix_forms(&self) -> [Forms; 6] {
         let down = |which: LowRank| self.low_rank(which).map(|pair| pair.down.forms()).unwrap_or_default();
         [
-            self.receptance.forms(),
+            self.projections.receptance.forms(),
             down(LowRank::W),
-            self.key.forms(),
-            self.value.forms().union(down(LowRank::V)),
+            self.projections.key.forms(),
+            self.projections.value.forms().union(down(LowRank::V)),
             down(LowRank::A),
             down(LowRank::G),
         ]

@@ -136,30 +136,18 @@ fn other_families_are_refused_by_name() {
         list.push((name.to_owned(), vec![4, 4]));
         list
     };
-    let renamed = |from: &str, to: &str| -> Names {
-        names(&weights(&base, 1))
-            .into_iter()
-            .map(|(name, shape)| (name.replacen(from, to, 1), shape))
-            .collect()
-    };
     let mut swapped = names(&weights(&base, 1));
     for (name, shape) in &mut swapped {
         if name.ends_with('1') || name.ends_with('2') {
             shape.reverse();
         }
     }
-    let mut x = renamed("", "rwkv.");
-    x.push(("moba.0.ln1.weight".into(), vec![32]));
-    let mut converted = renamed("blocks.", "rwkv.blocks.");
-    converted.push(("moba.blocks.0.ln1.weight".into(), vec![32]));
     let cases: Vec<(Names, Family, &str)> = vec![
         (with("blocks.0.ffn.s_emb.weight"), Family::Rwkv7a, "RWKV-7a (DeepEmbed)"),
         (with("blocks.1.qkv.w"), Family::Rwkv7b, "RWKV-7b"),
         (with("blocks.0.ffn.enn.weight"), Family::Rwkv8, "RWKV-8"),
         (with("blocks.0.rosa.emb"), Family::Rwkv8, "RWKV-8"),
         (swapped, Family::WebRwkv, "web-rwkv's spelling"),
-        (x, Family::RwkvX, "RWKV-X"),
-        (converted, Family::RwkvX, "RWKV-X"),
         (
             of(&[
                 ("model.layers.0.attn.w_lora.lora.0.weight", &[8, 32]),
@@ -207,9 +195,6 @@ fn the_oracles_other_families_are_recognised() {
         ("rwkv6-rand.safetensors", Family::Rwkv6),
         ("rwkvcpp-tiny-6v0-3m-q51-f16.safetensors", Family::Rwkv6),
         ("rwkv7a-tiny.safetensors", Family::Rwkv7a),
-        ("rwkvx-tiny.safetensors", Family::RwkvX),
-        ("rwkvx-remainder.safetensors", Family::RwkvX),
-        ("rwkvx-single.pth", Family::RwkvX),
     ] {
         let Some(path) = oracle(&format!("models/{file}")) else { return };
         let checkpoint = Checkpoint::open(path).unwrap();

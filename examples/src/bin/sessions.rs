@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         rank_a: 16,
         rank_v: 16,
         rank_g: 32,
+        attention: 0,
     };
     std::fs::create_dir_all("target")?;
     convert(&Synthetic::new(config, 7), PACK, ConvertOptions::default())?;

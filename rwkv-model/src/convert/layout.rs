@@ -1,5 +1,6 @@
 //! Which tensors a pack has, in which groups, with which codecs.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -8,9 +9,10 @@ use rwkv_pack::{GroupSpec, TensorSpec};
 
 use super::WeightSource;
 use super::pattern::Pattern;
+use crate::block::Block;
 use crate::config::Config;
 use crate::error::{ErrorKind, ModelError, Result, bail};
-use crate::names::{LowRank, Matrix, Role, Side, block_vectors, packed};
+use crate::names::{LowRank, Matrix, Role, Side, block_vectors, canonical, low_rank_pairs, packed};
 
 /// The largest number that f16 holds.
 const F16_MAX: f32 = 65504.0;
@@ -71,14 +73,14 @@ pub(super) fn plan_groups<S: WeightSource + ?Sized>(
     codec: Codec,
     overrides: &[(Pattern, Codec)],
 ) -> Result<(Vec<PlannedGroup>, Vec<String>)> {
-    let index = source.tensors().iter().enumerate().map(|(i, tensor)| (tensor.name.as_str(), i)).collect();
+    let index = source.tensors().iter().enumerate().map(|(i, tensor)| (canonical(&tensor.name), i)).collect();
     let mut planner = Planner {
         source,
         config,
         index,
         codec,
         overrides: overrides.iter().map(|(pattern, codec)| (pattern, *codec, false)).collect(),
-        notes: Vec::new(),
+        notes: idle_note(config).into_iter().collect(),
         bytes: Vec::new(),
         values: Vec::new(),
     };
@@ -86,7 +88,7 @@ pub(super) fn plan_groups<S: WeightSource + ?Sized>(
         PlannedGroup::new(packed::VECTORS, false, planner.vectors()?),
         PlannedGroup::new(packed::EMBEDDING, false, vec![planner.embedding()?]),
     ];
-    for block in 0..config.layers {
+    for block in config.blocks() {
         groups.push(PlannedGroup::new(packed::att(block), true, planner.att(block)?));
         let key = planner.matrix(Role::Matrix(block, Matrix::FfnKey))?;
         groups.push(PlannedGroup::new(packed::key(block), true, vec![key]));
@@ -103,10 +105,20 @@ pub(super) fn plan_groups<S: WeightSource + ?Sized>(
     Ok((groups, planner.notes))
 }
 
+/// What is said of blocks that are in the checkpoint but never run.
+fn idle_note(config: &Config) -> Option<String> {
+    let (run, all, attention) = (config.active_layers(), config.layers, config.attention);
+    (run < all).then(|| {
+        let last = all - 1;
+        format!("blocks {run} to {last}: not packed, as only {run} of {all} run before {attention} attention blocks")
+    })
+}
+
 struct Planner<'a, S: ?Sized> {
     source: &'a S,
     config: &'a Config,
-    index: HashMap<&'a str, usize>,
+    /// Tensors by their canonical names.
+    index: HashMap<Cow<'a, str>, usize>,
     codec: Codec,
     overrides: Vec<(&'a Pattern, Codec, bool)>,
     notes: Vec<String>,
@@ -131,7 +143,9 @@ impl<S: WeightSource + ?Sized> Planner<'_, S> {
 
     fn vectors(&mut self) -> Result<Vec<Planned>> {
         let width = self.config.width;
-        let of_blocks = (0..self.config.layers)
+        let of_blocks = self
+            .config
+            .blocks()
             .flat_map(|block| block_vectors(block).map(move |vector| Role::Vector(block, vector)));
         let roles = of_blocks.chain([Role::LnOutWeight, Role::LnOutBias]);
         roles
@@ -185,14 +199,14 @@ impl<S: WeightSource + ?Sized> Planner<'_, S> {
         Ok(Planned { spec, codec, source, job: Job::Embedding { weight, bias } })
     }
 
-    fn att(&mut self, block: usize) -> Result<Vec<Planned>> {
+    fn att(&mut self, block: Block) -> Result<Vec<Planned>> {
         let mut tensors = Vec::new();
         for matrix in [Matrix::Receptance, Matrix::Key, Matrix::Value] {
             tensors.push(self.matrix(Role::Matrix(block, matrix))?);
         }
-        for which in LowRank::ALL.into_iter().filter(|which| which.in_block(block)) {
+        for (number, which) in low_rank_pairs(block) {
             for side in [Side::Down, Side::Up] {
-                tensors.push(self.low_rank(Role::LowRank(block, which, side), which, side)?);
+                tensors.push(self.low_rank(Role::LowRank(number, which, side), which, side)?);
             }
         }
         tensors.push(self.matrix(Role::Matrix(block, Matrix::Output))?);
@@ -208,12 +222,12 @@ impl<S: WeightSource + ?Sized> Planner<'_, S> {
         Ok(Planned { spec, codec, source, job: Job::Tiles { rows: 0..rows } })
     }
 
-    fn columns(&mut self, block: usize) -> Result<Planned> {
+    fn columns(&mut self, block: Block) -> Result<Planned> {
         let source = self.source(Role::Matrix(block, Matrix::FfnValue))?;
         let mut codec = self.overridden(&source.name, |_| true).unwrap_or(self.codec);
         if codec == Codec::I8 {
             codec = Codec::U8;
-            if block == 0 {
+            if block == Block::Rwkv(0) {
                 self.notes.push("ffn.value matrices: u8, as i8 has no columns".into());
             }
         }

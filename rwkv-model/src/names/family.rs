@@ -17,7 +17,7 @@ pub enum Family {
     Rwkv5_2,
     /// RWKV-6, Finch.
     Rwkv6,
-    /// RWKV-7, Goose: the family that this crate runs.
+    /// RWKV-7, Goose: run by this crate.
     Rwkv7,
     /// RWKV-7a: RWKV-7 with DeepEmbed tables in the channel mix.
     Rwkv7a,
@@ -25,7 +25,7 @@ pub enum Family {
     Rwkv7b,
     /// RWKV-8: an embedding network or suffix automaton beside the RWKV-7 blocks.
     Rwkv8,
-    /// RWKV-X: RWKV-7 blocks interleaved with attention blocks.
+    /// RWKV-X: RWKV-7 blocks interleaved with attention blocks; run by this crate.
     RwkvX,
     /// RWKV-7 in web-rwkv's `.st` spelling: low-rank matrices swapped.
     WebRwkv,
@@ -47,7 +47,7 @@ impl Family {
     /// # Errors
     /// [`ErrorKind::Checkpoint`](crate::ErrorKind) if a name appears twice.
     pub fn detect<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Result<Family> {
-        Ok(Family::of(&Shapes::new(tensors)?))
+        Ok(Shapes::new(tensors)?.family())
     }
 
     pub(crate) fn of(shapes: &Shapes<'_>) -> Family {
@@ -118,14 +118,13 @@ impl Family {
     /// Why a checkpoint of this family is not run, and what to do.
     pub(crate) fn refusal(self) -> String {
         let advice = match self {
-            Family::Rwkv7 => "supported",
-            Family::RwkvX => "not supported yet; only RWKV-7 is",
+            Family::Rwkv7 | Family::RwkvX => "supported",
             Family::WebRwkv | Family::Fla => {
                 "not read in this spelling; use the official checkpoint (names like blocks.0.att.w1, shape [width, rank])"
             }
             Family::Gguf => "not read in this spelling; use the official checkpoint",
             Family::Unknown => "not recognised as any RWKV model; expected tensors like blocks.0.att.r_k",
-            _ => "not supported; only RWKV-7 is",
+            _ => "not supported; only RWKV-7 and RWKV-X are",
         };
         format!("the checkpoint is {self}: {advice}")
     }

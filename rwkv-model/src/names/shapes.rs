@@ -1,33 +1,51 @@
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{Expected, Family, Role, expected, is_ignored};
+use super::{Expected, Family, Role, canonical, expected, is_ignored};
 use crate::config::Config;
 use crate::error::{Result, bail};
 
-/// Names and shapes of a checkpoint's tensors.
-pub(crate) struct Shapes<'a>(BTreeMap<&'a str, &'a [usize]>);
+/// Names and shapes of a checkpoint's tensors; those of RWKV-X under their [canonical] names.
+pub(crate) struct Shapes<'a> {
+    by_name: BTreeMap<Cow<'a, str>, &'a [usize]>,
+    family: Family,
+}
 
 impl<'a> Shapes<'a> {
     pub fn new(tensors: impl IntoIterator<Item = (&'a str, &'a [usize])>) -> Result<Shapes<'a>> {
-        let mut map = BTreeMap::new();
+        let mut by_name = BTreeMap::new();
         for (name, shape) in tensors {
-            if map.insert(name, shape).is_some() {
+            if by_name.insert(Cow::Borrowed(name), shape).is_some() {
                 bail!(Checkpoint, "tensor {name} appears twice");
             }
         }
-        Ok(Shapes(map))
+        let mut shapes = Shapes { by_name, family: Family::Unknown };
+        shapes.family = Family::of(&shapes);
+        if shapes.family == Family::RwkvX {
+            for (name, shape) in std::mem::take(&mut shapes.by_name) {
+                let canonical = canonical(&name).into_owned();
+                if shapes.by_name.insert(Cow::Owned(canonical), shape).is_some() {
+                    bail!(Checkpoint, "tensor {name} appears twice, in two spellings");
+                }
+            }
+        }
+        Ok(shapes)
+    }
+
+    pub fn family(&self) -> Family {
+        self.family
     }
 
     pub fn get(&self, name: &str) -> Option<&'a [usize]> {
-        self.0.get(name).copied()
+        self.by_name.get(name).copied()
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.by_name.contains_key(name)
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &'a str> + '_ {
-        self.0.keys().copied()
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(|name| &**name)
     }
 
     fn expect(&self, name: &str) -> Result<&'a [usize]> {
@@ -55,10 +73,10 @@ pub(crate) fn squeeze(shape: &[usize]) -> Vec<usize> {
     shape.iter().copied().filter(|&dim| dim != 1).collect()
 }
 
-/// Reads the sizes of an RWKV-7 checkpoint; any other family is refused by name.
+/// Reads the sizes of an RWKV-7 or RWKV-X checkpoint; any other family is refused by name.
 pub(crate) fn read_config(shapes: &Shapes<'_>) -> Result<Config> {
-    let family = Family::of(shapes);
-    if family != Family::Rwkv7 {
+    let family = shapes.family();
+    if !matches!(family, Family::Rwkv7 | Family::RwkvX) {
         bail!(Unsupported, "{}", family.refusal());
     }
     let r_k_name = "blocks.0.att.r_k";
@@ -85,7 +103,7 @@ pub(crate) fn read_config(shapes: &Shapes<'_>) -> Result<Config> {
         }
         Ok(rank)
     };
-    let layers = block_count(shapes)?;
+    let layers = block_count(shapes, "blocks.")?;
     Ok(Config {
         layers,
         width,
@@ -97,14 +115,15 @@ pub(crate) fn read_config(shapes: &Shapes<'_>) -> Result<Config> {
         rank_a: rank(0, 'a')?,
         rank_v: if layers > 1 { rank(1, 'v')? } else { 0 },
         rank_g: rank(0, 'g')?,
+        attention: block_count(shapes, "moba.")?,
     })
 }
 
-/// One more than the largest block number.
-fn block_count(shapes: &Shapes<'_>) -> Result<usize> {
+/// One more than the largest block number after a prefix.
+fn block_count(shapes: &Shapes<'_>, prefix: &str) -> Result<usize> {
     let mut layers = 0;
     for name in shapes.names() {
-        let Some((number, _)) = name.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) else {
+        let Some((number, _)) = name.strip_prefix(prefix).and_then(|rest| rest.split_once('.')) else {
             continue;
         };
         match number.parse::<u16>() {
@@ -144,7 +163,8 @@ pub(crate) fn check_complete(config: &Config, shapes: &Shapes<'_>) -> Result<()>
         let more = if extra.len() > 1 { format!(" and {} more", extra.len() - 1) } else { String::new() };
         bail!(
             Checkpoint,
-            "tensor {name}{more} is not part of an RWKV-7 model; a variant that is not supported?"
+            "tensor {name}{more} is not part of an {} model; a variant that is not supported?",
+            config.family()
         );
     }
     Ok(())

@@ -1,24 +1,29 @@
-//! States on disk: a safetensors file with three `F32` tensors and, in its metadata under `rwkv.state`, whose state it is.
+//! States on disk: a safetensors file with `F32` tensors and, in its metadata under `rwkv.state`, whose state it is.
 //!
 //! | tensor | shape | content |
 //! |---|---|---|
 //! | `att_x` | `[L, C]` | `ln1` output of the last token |
 //! | `ffn_x` | `[L, C]` | `ln2` output of the last token |
 //! | `S` | `[L, H, N, N]` | time mix state, value channel before key channel |
+//! | `attn_ffn_x` | `[A, C]` | RWKV-X: `ln2` output of the last token, in attention blocks |
+//! | `k_cache.J`, `v_cache.J` | `[rows, C]` | RWKV-X: keys and values of attention block J, of the type that they are stored in |
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use rwkv_kernels::{DType, KvFormat, widen};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::{State, transposed};
+use crate::attention::Attention;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::identity::Identity;
+use crate::kv::{BLOCK_ROWS, Budget};
 
 const METADATA_KEY: &str = "rwkv.state";
 const VERSION: u32 = 1;
@@ -30,6 +35,19 @@ struct Metadata {
     version: u32,
     tokens: u64,
     model: Identity,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    cache: Option<CacheMetadata>,
+}
+
+/// Of a model with attention blocks.
+#[derive(Serialize, Deserialize)]
+struct CacheMetadata {
+    attention: Attention,
+    format: String,
+    /// Rows that are no longer stored.
+    dropped: usize,
+    /// Rows that are.
+    rows: usize,
 }
 
 impl State {
@@ -65,35 +83,56 @@ impl State {
     pub fn load(path: impl AsRef<Path>, model: &Identity) -> Result<State> {
         let path = path.as_ref();
         let unreadable = |error: io::Error| file_error(path, "cannot be read").caused_by(error);
-        let most = model.config().state_bytes() + MAX_HEADER_BYTES + 8;
-        let len = fs::metadata(path).map_err(unreadable)?.len();
-        if len > most {
-            let what = format!("has {len} bytes; expected a state of this model, of at most {most}");
+        let file = File::open(path).map_err(unreadable)?;
+        let len = file.metadata().map_err(unreadable)?.len();
+        let fixed = model.config().state_bytes() + MAX_HEADER_BYTES + 8;
+        if len > fixed && model.config().attention == 0 {
+            let what = format!("has {len} bytes; expected a state of this model, of at most {fixed}");
             return Err(file_error(path, &what));
         }
         let mut bytes = Vec::new();
-        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
+        file.take(len).read_to_end(&mut bytes).map_err(unreadable)?;
         State::from_bytes(&bytes, model).map_err(|error| file_error(path, &error.to_string()))
     }
 
     fn to_bytes(&self) -> Vec<u8> {
         let config = self.identity.config();
-        let (layers, heads, n) = (config.layers, config.heads, config.head_size);
+        let (layers, width, heads, n) = (config.layers, config.width, config.heads, config.head_size);
         let wkv: Vec<f32> = self.wkv.chunks_exact(n * n).flat_map(|head| transposed(head, n)).collect();
-        let tensors: [(&str, Vec<usize>, &[f32]); 3] = [
-            ("att_x", vec![layers, config.width], &self.att_shift),
-            ("ffn_x", vec![layers, config.width], &self.ffn_shift),
-            ("S", vec![layers, heads, n, n], &wkv),
+        let floats = |name: &str, shape: Vec<usize>, values: &[f32]| {
+            (name.to_owned(), Dtype::F32, shape, bytemuck::cast_slice(values).to_vec())
+        };
+        let (of_layers, of_attention) = self.ffn_shift.split_at(layers * width);
+        let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = vec![
+            floats("att_x", vec![layers, width], &self.att_shift),
+            floats("ffn_x", vec![layers, width], of_layers),
+            floats("S", vec![layers, heads, n, n], &wkv),
         ];
-        let views = tensors.map(|(name, shape, values)| {
-            let view = TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(values));
+        if config.attention > 0 {
+            tensors.push(floats("attn_ffn_x", vec![config.attention, width], of_attention));
+        }
+        for (block, cache) in self.kv.iter().enumerate() {
+            let shape = vec![self.kv_stored(), width];
+            for (letter, rows) in ["k", "v"].into_iter().zip(cache.to_rows()) {
+                let (dtype, bytes) = narrowed(self.kv_format, &rows);
+                tensors.push((format!("{letter}_cache.{block}"), dtype, shape.clone(), bytes));
+            }
+        }
+        let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+            let view = TensorView::new(*dtype, shape.clone(), bytes);
             (name, view.expect("the shape is that of the values"))
         });
+        let cache = self.kv.first().map(|cache| CacheMetadata {
+            attention: self.attention,
+            format: self.kv_format.to_string(),
+            dropped: cache.dropped(),
+            rows: self.kv_stored(),
+        });
         let metadata =
-            Metadata { version: VERSION, tokens: self.tokens, model: Identity::clone(&self.identity) };
+            Metadata { version: VERSION, tokens: self.tokens, model: Identity::clone(&self.identity), cache };
         let json = serde_json::to_string(&metadata).expect("numbers and strings have a JSON form");
         safetensors::serialize(views, Some(HashMap::from([(METADATA_KEY.to_owned(), json)])))
-            .expect("three tensors of valid shape have a safetensors form")
+            .expect("tensors of valid shape have a safetensors form")
     }
 
     fn from_bytes(bytes: &[u8], model: &Identity) -> Result<State> {
@@ -115,37 +154,99 @@ impl State {
             bail!(State, "belongs to {}; expected a state of {model}", metadata.model);
         }
         let tensors = SafeTensors::deserialize(bytes).map_err(damaged)?;
-        if tensors.len() != 3 {
-            bail!(State, "has {} tensors; expected att_x, ffn_x and S", tensors.len());
-        }
-        let mut state = State::new(Arc::new(metadata.model));
         let config = model.config();
-        let (layers, heads, n) = (config.layers, config.heads, config.head_size);
-        read(&tensors, "att_x", &[layers, config.width], &mut state.att_shift)?;
-        read(&tensors, "ffn_x", &[layers, config.width], &mut state.ffn_shift)?;
-        read(&tensors, "S", &[layers, heads, n, n], &mut state.wkv)?;
+        let (layers, width, heads, n) = (config.layers, config.width, config.heads, config.head_size);
+        let more = if config.attention > 0 { 1 + 2 * config.attention } else { 0 };
+        if tensors.len() != 3 + more {
+            let names =
+                if more > 0 { "att_x, ffn_x, S, attn_ffn_x and caches" } else { "att_x, ffn_x and S" };
+            bail!(State, "has {} tensors; expected {}: {names}", tensors.len(), 3 + more);
+        }
+        let (attention, format, dropped, rows) = match (&metadata.cache, config.attention) {
+            (None, 0) => (Attention::Full, KvFormat::default(), 0, 0),
+            (Some(cache), 1..) => {
+                let format = cache.format.parse().map_err(|error| {
+                    ModelError::new(ErrorKind::State, format!("has unreadable metadata: {error}"))
+                })?;
+                cache.attention.validate()?;
+                (cache.attention, format, cache.dropped, cache.rows)
+            }
+            (cache, blocks) => {
+                let found = if cache.is_some() { "a" } else { "no" };
+                bail!(
+                    State,
+                    "has {found} key/value cache; expected one for each of {blocks} attention blocks"
+                );
+            }
+        };
+        if dropped % BLOCK_ROWS != 0 || (dropped > 0 && !matches!(attention, Attention::Window(_))) {
+            bail!(State, "has {dropped} dropped rows with attention {attention}");
+        }
+        let mut state = State::new(Arc::new(metadata.model), attention, format, Budget::new(u64::MAX));
+        read(&tensors, "att_x", Dtype::F32, &[layers, width], &mut state.att_shift)?;
+        let (of_layers, of_attention) = state.ffn_shift.split_at_mut(layers * width);
+        read(&tensors, "ffn_x", Dtype::F32, &[layers, width], of_layers)?;
+        read(&tensors, "S", Dtype::F32, &[layers, heads, n, n], &mut state.wkv)?;
         for head in state.wkv.chunks_exact_mut(n * n) {
             head.copy_from_slice(&transposed(head, n));
         }
+        if config.attention > 0 {
+            read(&tensors, "attn_ffn_x", Dtype::F32, &[config.attention, width], of_attention)?;
+        }
+        for (block, cache) in state.kv.iter_mut().enumerate() {
+            let dtype = narrowed(format, &[]).0;
+            let [keys, values] = ["k", "v"].map(|letter| -> Result<Vec<f32>> {
+                let name = format!("{letter}_cache.{block}");
+                // The tensor's shape is checked before so much is allocated.
+                expect(&tensors, &name, dtype, &[rows, width])?;
+                let mut values = vec![0.0; rows * width];
+                read(&tensors, &name, dtype, &[rows, width], &mut values)?;
+                Ok(values)
+            });
+            cache.fill(dropped, &keys?, &values?);
+        }
+        state.charge.set(state.kv_bytes_of(rows));
         state.tokens = metadata.tokens;
         Ok(state)
     }
 }
 
-fn read(tensors: &SafeTensors<'_>, name: &str, shape: &[usize], out: &mut [f32]) -> Result<()> {
+/// Rows as they are stored: exact, as that is where they come from.
+fn narrowed(format: KvFormat, values: &[f32]) -> (Dtype, Vec<u8>) {
+    match format {
+        KvFormat::F32 => (Dtype::F32, bytemuck::cast_slice(values).to_vec()),
+        KvFormat::F16 => {
+            let halves = values.iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes());
+            (Dtype::F16, halves.collect())
+        }
+    }
+}
+
+/// A tensor of this type and shape.
+fn expect<'a>(
+    tensors: &SafeTensors<'a>,
+    name: &str,
+    dtype: Dtype,
+    shape: &[usize],
+) -> Result<TensorView<'a>> {
     let Ok(tensor) = tensors.tensor(name) else {
         bail!(State, "tensor {name} is missing");
     };
-    if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
-        let (dtype, found) = (tensor.dtype(), tensor.shape());
-        bail!(State, "tensor {name} is {dtype:?} {found:?}; expected F32 {shape:?}");
+    if tensor.dtype() != dtype || tensor.shape() != shape {
+        let (of, found) = (tensor.dtype(), tensor.shape());
+        bail!(State, "tensor {name} is {of:?} {found:?}; expected {dtype:?} {shape:?}");
     }
-    for (index, (value, bytes)) in out.iter_mut().zip(tensor.data().chunks_exact(4)).enumerate() {
-        *value = f32::from_le_bytes(bytes.try_into().expect("chunks of four"));
-        if !value.is_finite() {
-            bail!(State, "tensor {name}: element {index} is {value}; expected a finite number");
-        }
+    Ok(tensor)
+}
+
+fn read(tensors: &SafeTensors<'_>, name: &str, dtype: Dtype, shape: &[usize], out: &mut [f32]) -> Result<()> {
+    let tensor = expect(tensors, name, dtype, shape)?;
+    let mut values = Vec::new();
+    widen(if dtype == Dtype::F16 { DType::F16 } else { DType::F32 }, tensor.data(), &mut values);
+    if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+        bail!(State, "tensor {name}: element {index} is {}; expected a finite number", values[index]);
     }
+    out.copy_from_slice(&values);
     Ok(())
 }
 

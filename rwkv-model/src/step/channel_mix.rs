@@ -5,6 +5,7 @@ use rwkv_kernels::{Columns, RowTiles, matmul_columns, mix};
 use super::rows::{Pass, Stage};
 use super::scratch::Scratch;
 use super::tasks::{Then, for_rows, task_width, tasks};
+use crate::block::Block;
 use crate::error::Result;
 use crate::names::BlockVector;
 
@@ -13,23 +14,24 @@ const COLUMN_GROUP: usize = 64;
 
 impl Pass<'_, '_> {
     /// The channel mix of a block; its result is left in `delta`.
-    pub fn channel_mix(&mut self, block: usize) -> Result<()> {
-        let at = &self.weights.blocks[block];
-        let vectors =
-            self.weights.block_vectors[block].view(self.residence.vectors(), self.weights.config.width);
+    pub fn channel_mix(&mut self, block: Block) -> Result<()> {
+        let at = self.weights.channel_mix_of(block);
+        let width = self.weights.config.width;
+        let vectors = self.weights.vectors_of(block).view(self.residence.vectors(), width);
         let (weight, bias) = (vectors.get(BlockVector::Ln2Weight), vectors.get(BlockVector::Ln2Bias));
-        self.add_and_norm(Stage::TimeMix(block), weight, bias)?;
+        self.add_and_norm(weight, bias)?;
         {
-            let group = self.residence.lease(at.ffn_key_group)?;
-            self.mix_and_multiply_key(block, vectors.get(BlockVector::FfnMixK), at.ffn_key.view(&group));
+            let group = self.residence.lease(at.key_group)?;
+            self.mix_and_multiply_key(block, vectors.get(BlockVector::FfnMixK), at.key.view(&group));
         }
-        let group = self.residence.lease(at.ffn_value_group)?;
-        self.multiply_value(at.ffn_value.view(&group));
+        let group = self.residence.lease(at.value_group)?;
+        self.multiply_value(at.value.view(&group));
+        self.stage = Stage::ChannelMix(block);
         Ok(())
     }
 
     /// The token shift, the key matrix, and the activation.
-    fn mix_and_multiply_key(&mut self, block: usize, mix_k: &[f32], w: RowTiles<'_>) {
+    fn mix_and_multiply_key(&mut self, block: Block, mix_k: &[f32], w: RowTiles<'_>) {
         let isa = self.isa;
         let width = self.weights.config.width;
         let sweep = self.sweep;
@@ -40,14 +42,14 @@ impl Pass<'_, '_> {
         for_rows(self.team, normed.len(), input.rows_mut().enumerate(), |(r, row)| {
             let x = &normed[*r * width..][..width];
             let prev = match sweep.starts[*r] {
-                Some(feed) => feeds[feed].state.ffn_shift(block),
+                Some(feed) => feeds[feed].state.shift_of(block),
                 None => &normed[(*r - 1) * width..][..width],
             };
             row.fill(isa, |out| mix(isa, x, prev, mix_k, out));
         });
         for span in &sweep.spans {
             let last = &normed[(span.first_row + span.rows - 1) * width..][..width];
-            self.feeds[span.feed].state.ffn_shift_mut(block).copy_from_slice(last);
+            self.feeds[span.feed].state.shift_of_mut(block).copy_from_slice(last);
         }
         ffn.reset(sweep.rows, w.rows(), task_width(w, self.team.threads()));
         let mut items: Vec<_> = tasks(w, input, ffn, Then::ReluSquared).collect();

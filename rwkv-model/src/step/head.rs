@@ -1,4 +1,4 @@
-use super::rows::{Pass, Stage};
+use super::rows::Pass;
 use super::scratch::Scratch;
 use super::sweep::Wanted;
 use super::tasks::{Then, for_rows, task_width, tasks};
@@ -26,7 +26,7 @@ impl Pass<'_, '_> {
         let width = self.weights.config.width;
         let vectors = self.residence.vectors();
         let [weight, bias] = self.weights.ln_out.map(|offset| vector_at(vectors, offset, width));
-        self.add_and_norm(Stage::ChannelMix(self.weights.config.layers - 1), weight, bias)?;
+        self.add_and_norm(weight, bias)?;
         if self.sweep.wanted.is_empty() {
             return Ok(());
         }

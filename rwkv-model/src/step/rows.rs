@@ -6,6 +6,7 @@ use rwkv_kernels::{Isa, Team, add_assign, layer_norm};
 use super::sweep::Sweep;
 use super::tasks::for_rows;
 use super::{Feed, Scratch};
+use crate::block::Block;
 use crate::counters::StepCounters;
 use crate::error::{Result, bail};
 use crate::model::Model;
@@ -26,22 +27,26 @@ pub(super) struct Pass<'p, 'f> {
     pub counters: &'p mut StepCounters,
     pub feeds: &'p mut [Feed<'f>],
     pub sweep: &'p Sweep,
+    /// What gave the values that are to be added to the residual stream.
+    pub stage: Stage,
 }
 
-/// What gave the values that are added to the residual stream.
+/// A part of a step, by what it gives.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
     Embedding,
-    TimeMix(usize),
-    ChannelMix(usize),
+    /// Time mix or attention.
+    Mix(Block),
+    ChannelMix(Block),
 }
 
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Stage::Embedding => f.write_str("the embedding"),
-            Stage::TimeMix(block) => write!(f, "the time mix of block {block}"),
-            Stage::ChannelMix(block) => write!(f, "the channel mix of block {block}"),
+            Stage::Mix(Block::Rwkv(number)) => write!(f, "the time mix of block {number}"),
+            Stage::Mix(Block::Attention(number)) => write!(f, "the attention of attention block {number}"),
+            Stage::ChannelMix(block) => write!(f, "the channel mix of {block}"),
         }
     }
 }
@@ -60,6 +65,7 @@ impl<'p, 'f> Pass<'p, 'f> {
             counters: &mut model.counters,
             feeds,
             sweep,
+            stage: Stage::Embedding,
         }
     }
 
@@ -75,9 +81,9 @@ impl<'p, 'f> Pass<'p, 'f> {
         Ok(())
     }
 
-    /// Adds what `stage` gave to the residual stream, and norms it.
-    pub fn add_and_norm(&mut self, stage: Stage, weight: &[f32], bias: &[f32]) -> Result<()> {
-        let isa = self.isa;
+    /// Adds what the last stage gave to the residual stream, and norms it.
+    pub fn add_and_norm(&mut self, weight: &[f32], bias: &[f32]) -> Result<()> {
+        let (isa, stage) = (self.isa, self.stage);
         let Scratch { x, normed, delta, .. } = &mut *self.scratch;
         let delta = if matches!(stage, Stage::Embedding) { None } else { Some(&*delta) };
         let width = self.weights.config.width;

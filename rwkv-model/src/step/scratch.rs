@@ -15,6 +15,8 @@ pub(crate) struct Scratch {
     pub mixed: [Activations; 6],
     /// The heads' rows: one panel per head.
     pub heads: HeadPanels,
+    /// The weights of the rows that a query attends to, a list for each task of an attention block.
+    pub attention_weights: Vec<Vec<f32>>,
     /// The hidden rows of the low-rank matrices w a v g, as they come and as an input.
     pub hidden: [Panels; 4],
     pub hidden_input: [Activations; 4],
@@ -28,7 +30,7 @@ pub(crate) struct Scratch {
     pub bytes: Vec<u8>,
 }
 
-/// What the time mix's heads work on, each `[rows, C]` with a panel per head.
+/// What the heads of the time mix, or of attention, work on, each `[rows, C]` with a panel per head.
 #[derive(Debug, Default)]
 pub(crate) struct HeadPanels {
     pub r: Panels,
@@ -41,6 +43,15 @@ pub(crate) struct HeadPanels {
     pub gate_v: Panels,
     pub v_first: Panels,
     pub y: Panels,
+}
+
+impl HeadPanels {
+    /// Gives a new width to those that attention uses, for heads of another size; their content is lost.
+    pub fn reset_attention(&mut self, rows: usize, width: usize, head_size: usize) {
+        for panels in [&mut self.r, &mut self.k, &mut self.v, &mut self.y] {
+            panels.reset(rows, width, head_size);
+        }
+    }
 }
 
 impl Scratch {

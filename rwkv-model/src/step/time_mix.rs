@@ -7,6 +7,7 @@ use super::rows::{Pass, Stage};
 use super::scratch::{HeadPanels, Scratch};
 use super::sweep::Span;
 use super::tasks::{Then, for_rows, task_width, tasks};
+use crate::block::Block;
 use crate::error::Result;
 use crate::names::{BlockVector, LowRank};
 use crate::weights::{BlockAt, BlockVectors};
@@ -31,15 +32,14 @@ impl Pass<'_, '_> {
     /// The time mix of a block; its result is left in `delta`.
     pub fn time_mix(&mut self, block: usize) -> Result<()> {
         let at = &self.weights.blocks[block];
-        let vectors =
-            self.weights.block_vectors[block].view(self.residence.vectors(), self.weights.config.width);
-        let before = if block == 0 { Stage::Embedding } else { Stage::ChannelMix(block - 1) };
-        self.add_and_norm(before, vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias))?;
+        let vectors = at.vectors.view(self.residence.vectors(), self.weights.config.width);
+        self.add_and_norm(vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias))?;
         self.mix_six(block, at.mix_forms(), vectors);
-        let group = self.residence.lease(at.att)?;
+        let group = self.residence.lease(at.projections.group)?;
         self.project(at, &group);
         self.run_heads(block, at, vectors, &group);
-        self.project_output(at.output.view(&group));
+        self.project_output(at.projections.output.view(&group));
+        self.stage = Stage::Mix(Block::Rwkv(block));
         Ok(())
     }
 
@@ -78,9 +78,9 @@ impl Pass<'_, '_> {
         let Scratch { mixed, heads, hidden, hidden_input, .. } = &mut *self.scratch;
         let [r, w, k, v, a, g] = &*mixed;
         let mut items = Vec::new();
-        items.extend(tasks(at.receptance.view(group), r, &mut heads.r, Then::Nothing));
-        items.extend(tasks(at.key.view(group), k, &mut heads.k, Then::Nothing));
-        items.extend(tasks(at.value.view(group), v, &mut heads.v, Then::Nothing));
+        items.extend(tasks(at.projections.receptance.view(group), r, &mut heads.r, Then::Nothing));
+        items.extend(tasks(at.projections.key.view(group), k, &mut heads.k, Then::Nothing));
+        items.extend(tasks(at.projections.value.view(group), v, &mut heads.v, Then::Nothing));
         let inputs = [(w, Then::Tanh), (a, Then::Nothing), (v, Then::Nothing), (g, Then::Sigmoid)];
         for ((which, hidden), (input, then)) in LowRank::ALL.into_iter().zip(hidden.iter_mut()).zip(inputs) {
             if let Some(pair) = at.low_rank(which) {
@@ -130,7 +130,7 @@ impl Pass<'_, '_> {
     }
 
     /// The output matrix.
-    fn project_output(&mut self, w: RowTiles<'_>) {
+    pub fn project_output(&mut self, w: RowTiles<'_>) {
         let isa = self.isa;
         let Scratch { heads, input, delta, .. } = &mut *self.scratch;
         let y = &heads.y;

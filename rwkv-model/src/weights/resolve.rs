@@ -8,12 +8,21 @@ use rwkv_pack::{Group, Manifest, PackedTensor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{BlockAt, ColumnsAt, EmbeddingAt, HeadPart, LowRankAt, TilesAt, VectorsAt, Weights};
+use super::{
+    AttentionAt, BlockAt, ChannelMixAt, ColumnsAt, EmbeddingAt, HeadPart, LowRankAt, ProjectionsAt, TilesAt,
+    VectorsAt, Weights,
+};
+use crate::block::Block;
 use crate::config::Config;
 use crate::error::{ErrorKind, ModelError, Result, bail};
-use crate::names::{LowRank, Matrix, Role, Side, block_vectors, packed};
+use crate::names::{Matrix, Role, Side, block_vectors, low_rank_pairs, packed};
 
-const FAMILY: &str = "rwkv7";
+/// The manifest's name of a family: with attention blocks and without.
+const FAMILIES: [&str; 2] = ["rwkv7", "rwkvx"];
+
+fn family_of(config: &Config) -> &'static str {
+    FAMILIES[usize::from(config.attention > 0)]
+}
 
 /// The manifest's `model` value.
 #[derive(Serialize, Deserialize)]
@@ -25,7 +34,7 @@ struct Description {
 
 /// The manifest's `model` value for a configuration.
 pub(crate) fn model_description(config: &Config) -> Value {
-    serde_json::to_value(Description { family: FAMILY.into(), config: config.clone() })
+    serde_json::to_value(Description { family: family_of(config).into(), config: config.clone() })
         .expect("numbers and strings have a JSON form")
 }
 
@@ -34,8 +43,7 @@ impl Weights {
     pub fn resolve(manifest: &Manifest) -> Result<Weights> {
         let config = read_description(&manifest.model)?;
         let index = Index::new(manifest);
-        let mut block_vectors_at = Vec::new();
-        let mut blocks = Vec::new();
+        let (mut blocks, mut attention) = (Vec::new(), Vec::new());
         let mut vectors_group = None;
         let mut vector = |name: &str| -> Result<usize> {
             let (group, tensor) = index.find(name)?;
@@ -53,21 +61,28 @@ impl Weights {
             }
             Ok(tensor.range().start)
         };
-        for block in 0..config.layers {
-            let mut at = VectorsAt::default();
+        for block in config.blocks() {
+            let mut vectors = VectorsAt::default();
             for which in block_vectors(block) {
-                at.set(which, vector(&Role::Vector(block, which).name())?);
+                vectors.set(which, vector(&Role::Vector(block, which).name())?);
             }
-            block_vectors_at.push(at);
-            blocks.push(resolve_block(&index, &config, block)?);
+            let projections = resolve_projections(&index, &config, block)?;
+            let channel_mix = resolve_channel_mix(&index, &config, block)?;
+            match block {
+                Block::Rwkv(_) => {
+                    let low_rank = resolve_low_rank(&index, &config, block, projections.group.index())?;
+                    blocks.push(BlockAt { vectors, projections, low_rank, channel_mix });
+                }
+                Block::Attention(_) => attention.push(AttentionAt { vectors, projections, channel_mix }),
+            }
         }
         let ln_out = [vector(&Role::LnOutWeight.name())?, vector(&Role::LnOutBias.name())?];
         Ok(Weights {
             vectors: GroupId::new(vectors_group.expect("every model has vectors")),
-            block_vectors: block_vectors_at,
             ln_out,
             embedding: resolve_embedding(&index, &config)?,
             blocks,
+            attention,
             head: resolve_head(&index, &config)?,
             config,
         })
@@ -77,48 +92,63 @@ impl Weights {
 /// The configuration that a manifest's `model` value describes.
 pub(crate) fn read_description(model: &Value) -> Result<Config> {
     let family = model.get("family").and_then(Value::as_str);
-    if family != Some(FAMILY) {
+    if !family.is_some_and(|family| FAMILIES.contains(&family)) {
         let found = family.map_or_else(|| "no family".into(), |family| format!("family {family:?}"));
-        bail!(Unsupported, "the pack's model has {found}; expected {FAMILY:?}");
+        let [first, second] = FAMILIES;
+        bail!(Unsupported, "the pack's model has {found}; expected {first:?} or {second:?}");
     }
     let description: Description = serde_json::from_value(model.clone()).map_err(|error| {
         ModelError::new(ErrorKind::Pack, "the pack's model description cannot be read").caused_by(error)
     })?;
     let config = description.config;
+    if description.family != family_of(&config) {
+        let (family, count) = (description.family, config.attention);
+        bail!(Pack, "the pack's model has family {family:?} and {count} attention blocks");
+    }
     config
         .validate()
         .map_err(|error| ModelError::new(ErrorKind::Pack, format!("the pack's configuration: {error}")))?;
     Ok(config)
 }
 
-fn resolve_block(index: &Index<'_>, config: &Config, block: usize) -> Result<BlockAt> {
-    let [key_group, value_group] = [Matrix::FfnKey, Matrix::FfnValue].map(|m| Role::Matrix(block, m).name());
-    let att = index.find(&Role::Matrix(block, Matrix::Receptance).name())?.0;
-    let matrix = |which: Matrix, group: usize| {
-        index.tiles(&Role::Matrix(block, which).name(), which.dims(config), group)
-    };
+fn resolve_projections(index: &Index<'_>, config: &Config, block: Block) -> Result<ProjectionsAt> {
+    let group = index.find(&Role::Matrix(block, Matrix::Receptance).name())?.0;
+    let matrix = |which: Matrix| index.tiles(&Role::Matrix(block, which).name(), which.dims(config), group);
+    Ok(ProjectionsAt {
+        group: GroupId::new(group),
+        receptance: matrix(Matrix::Receptance)?,
+        key: matrix(Matrix::Key)?,
+        value: matrix(Matrix::Value)?,
+        output: matrix(Matrix::Output)?,
+    })
+}
+
+fn resolve_low_rank(
+    index: &Index<'_>,
+    config: &Config,
+    block: Block,
+    group: usize,
+) -> Result<[Option<LowRankAt>; 4]> {
     let mut low_rank = [const { None }; 4];
-    for which in LowRank::ALL.into_iter().filter(|which| which.in_block(block)) {
+    for (number, which) in low_rank_pairs(block) {
         let rank = which.rank(config);
-        let name = |side| Role::LowRank(block, which, side).name();
+        let name = |side| Role::LowRank(number, which, side).name();
         low_rank[which as usize] = Some(LowRankAt {
-            down: index.tiles(&name(Side::Down), [rank, config.width], att)?,
-            up: index.tiles(&name(Side::Up), [config.width, rank], att)?,
+            down: index.tiles(&name(Side::Down), [rank, config.width], group)?,
+            up: index.tiles(&name(Side::Up), [config.width, rank], group)?,
         });
     }
-    let ffn_key_group = index.find(&key_group)?.0;
-    let ffn_value_group = index.find(&value_group)?.0;
-    Ok(BlockAt {
-        att: GroupId::new(att),
-        receptance: matrix(Matrix::Receptance, att)?,
-        key: matrix(Matrix::Key, att)?,
-        value: matrix(Matrix::Value, att)?,
-        output: matrix(Matrix::Output, att)?,
-        low_rank,
-        ffn_key_group: GroupId::new(ffn_key_group),
-        ffn_key: matrix(Matrix::FfnKey, ffn_key_group)?,
-        ffn_value_group: GroupId::new(ffn_value_group),
-        ffn_value: index.columns(&value_group, Matrix::FfnValue.dims(config))?,
+    Ok(low_rank)
+}
+
+fn resolve_channel_mix(index: &Index<'_>, config: &Config, block: Block) -> Result<ChannelMixAt> {
+    let [key, value] = [Matrix::FfnKey, Matrix::FfnValue].map(|which| Role::Matrix(block, which).name());
+    let (key_group, value_group) = (index.find(&key)?.0, index.find(&value)?.0);
+    Ok(ChannelMixAt {
+        key_group: GroupId::new(key_group),
+        key: index.tiles(&key, Matrix::FfnKey.dims(config), key_group)?,
+        value_group: GroupId::new(value_group),
+        value: index.columns(&value, Matrix::FfnValue.dims(config))?,
     })
 }
 

@@ -49,7 +49,13 @@ pub fn config(layers: usize, heads: usize, head_size: usize) -> Config {
         rank_a: 7,
         rank_v: if layers > 1 { 5 } else { 0 },
         rank_g: 19,
+        attention: 0,
     }
+}
+
+/// The same with attention blocks, whose heads are of 64 channels: `width / head_size` heads of the time mix.
+pub fn hybrid(layers: usize, attention: usize, width: usize, head_size: usize) -> Config {
+    Config { attention, ffn: 2 * width + 8, ..config(layers, width / head_size, head_size) }
 }
 
 /// Random weights under which activations keep their size and every formula matters.
@@ -95,6 +101,23 @@ pub fn weights(config: &Config, seed: u64) -> Weights {
         for matrix in ["receptance", "key", "value", "output"] {
             add(name(&format!("att.{matrix}.weight")), vec![c, c], 0.0, about(c));
         }
+        add(name("ffn.key.weight"), vec![ffn, c], 0.0, about(c));
+        add(name("ffn.value.weight"), vec![c, ffn], 0.0, about(ffn));
+    }
+    for block in 0..config.attention {
+        let name = |suffix: &str| format!("moba.{block}.{suffix}");
+        for norm in ["ln1", "ln2"] {
+            add(name(&format!("{norm}.weight")), vec![c], 1.0, 0.4);
+            add(name(&format!("{norm}.bias")), vec![c], 0.0, 0.3);
+        }
+        for matrix in ["receptance", "key"] {
+            // Scores of some size, so that it matters what is attended to.
+            add(name(&format!("att.{matrix}.weight")), vec![c, c], 0.0, 1.5 * about(c));
+        }
+        for matrix in ["value", "output"] {
+            add(name(&format!("att.{matrix}.weight")), vec![c, c], 0.0, about(c));
+        }
+        add(name("ffn.x_k"), vec![1, 1, c], 0.5, 0.5);
         add(name("ffn.key.weight"), vec![ffn, c], 0.0, about(c));
         add(name("ffn.value.weight"), vec![c, ffn], 0.0, about(ffn));
     }

@@ -1,4 +1,6 @@
-//! RWKV-7 in plain loops over f64, straight from the formulas: one token at a time, nothing shared with the engine.
+//! RWKV-7 and RWKV-X in plain loops over f64, straight from the formulas: one token at a time, nothing shared with the engine.
+
+use rwkv_model::{Attention, Compression};
 
 use super::random::Weights;
 
@@ -9,15 +11,31 @@ pub struct Memory {
     pub ffn_x: Vec<Vec<f64>>,
     /// Per block and head, `[value][key]`.
     pub s: Vec<Vec<Vec<Vec<f64>>>>,
+    pub attention: Vec<AttentionMemory>,
 }
+
+/// What an attention block remembers.
+#[derive(Clone)]
+pub struct AttentionMemory {
+    pub ffn_x: Vec<f64>,
+    /// Per head, row after row: key and value of 64 channels.
+    pub heads: Vec<Vec<KeyAndValue>>,
+}
+
+type KeyAndValue = (Vec<f64>, Vec<f64>);
 
 pub struct Reference<'a> {
     weights: &'a Weights,
+    attention: Attention,
 }
 
 impl<'a> Reference<'a> {
     pub fn new(weights: &'a Weights) -> Reference<'a> {
-        Reference { weights }
+        Reference::attending(weights, Attention::Full)
+    }
+
+    pub fn attending(weights: &'a Weights, attention: Attention) -> Reference<'a> {
+        Reference { weights, attention }
     }
 
     pub fn memory(&self) -> Memory {
@@ -27,6 +45,13 @@ impl<'a> Reference<'a> {
             att_x: vec![vec![0.0; c.width]; c.layers],
             ffn_x: vec![vec![0.0; c.width]; c.layers],
             s: vec![vec![head; c.heads]; c.layers],
+            attention: vec![
+                AttentionMemory {
+                    ffn_x: vec![0.0; c.width],
+                    heads: vec![Vec::new(); c.width / 64]
+                };
+                c.attention
+            ],
         }
     }
 
@@ -61,13 +86,24 @@ impl<'a> Reference<'a> {
         let emb = &self.vector("emb.weight")[token as usize * c..][..c];
         let mut x = self.norm(emb, "blocks.0.ln0");
         let mut v_first = Vec::new();
-        for block in 0..self.weights.config.layers {
+        let (layers, attention) = (self.weights.config.layers, self.weights.config.attention);
+        let run = layers / attention.max(1);
+        for block in 0..run * attention.max(1) {
             let normed = self.norm(&x, &format!("blocks.{block}.ln1"));
             let out = self.time_mix(block, &normed, memory, &mut v_first);
             add(&mut x, &out);
             let normed = self.norm(&x, &format!("blocks.{block}.ln2"));
-            let out = self.channel_mix(block, &normed, memory);
+            let out = self.channel_mix(&format!("blocks.{block}"), &normed, &mut memory.ffn_x[block]);
             add(&mut x, &out);
+            if attention > 0 && block % run == run - 1 {
+                let (name, memory) = (format!("moba.{}", block / run), &mut memory.attention[block / run]);
+                let normed = self.norm(&x, &format!("{name}.ln1"));
+                let out = self.attend(&name, &normed, memory);
+                add(&mut x, &out);
+                let normed = self.norm(&x, &format!("{name}.ln2"));
+                let out = self.channel_mix(&name, &normed, &mut memory.ffn_x);
+                add(&mut x, &out);
+            }
         }
         self.times("head.weight", &self.norm(&x, "ln_out"))
     }
@@ -132,14 +168,71 @@ impl<'a> Reference<'a> {
         self.times(&name("output.weight"), &out)
     }
 
-    fn channel_mix(&self, block: usize, x: &[f64], memory: &mut Memory) -> Vec<f64> {
-        let prev = std::mem::replace(&mut memory.ffn_x[block], x.to_vec());
-        let mix = self.vector(&format!("blocks.{block}.ffn.x_k"));
+    /// Attention of one token, by the rules for decoding.
+    fn attend(&self, name: &str, x: &[f64], memory: &mut AttentionMemory) -> Vec<f64> {
+        let project = |matrix: &str| self.times(&format!("{name}.att.{matrix}.weight"), x);
+        let [q, k, v] = ["receptance", "key", "value"].map(project);
+        let of = |row: &[f64], head: usize| row[head * 64..][..64].to_vec();
+        let weights = |q: &[f64], rows: &[&KeyAndValue]| -> Vec<f64> {
+            let scores: Vec<f64> = rows.iter().map(|(key, _)| inner(q, key) / 8.0).collect();
+            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let total: f64 = scores.iter().map(|score| (score - max).exp()).sum();
+            scores.iter().map(|score| (score - max).exp() / total).collect()
+        };
+        let top_k = if let Attention::TopK(top_k) = self.attention { Some(top_k) } else { None };
+        if let Some(Compression { above, keep, window }) = top_k.and_then(|top_k| top_k.compression)
+            && memory.heads[0].len() > above
+        {
+            for (head, rows) in memory.heads.iter_mut().enumerate() {
+                let past = rows.len() - window;
+                let votes = weights(&of(&q, head), &rows[..past].iter().collect::<Vec<_>>());
+                let mut order: Vec<usize> = (0..past).collect();
+                order.sort_by(|&a, &b| votes[b].total_cmp(&votes[a]));
+                let best = order[..keep - window].iter().map(|&row| rows[row].clone());
+                *rows = best.chain(rows[past..].iter().cloned()).collect();
+            }
+        }
+        let cached = memory.heads[0].len();
+        let mut visible = vec![true; cached + 1];
+        match self.attention {
+            Attention::Window(window) => visible.iter_mut().rev().skip(window).for_each(|v| *v = false),
+            Attention::TopK(top_k) if cached > top_k.short_rows => {
+                let rows = top_k.chunk_rows;
+                let score = |chunk: usize| -> f64 {
+                    let of_rows = |(head, all): (usize, &Vec<KeyAndValue>)| -> f64 {
+                        all[chunk * rows..][..rows].iter().map(|(key, _)| inner(&of(&q, head), key)).sum()
+                    };
+                    memory.heads.iter().enumerate().map(of_rows).sum()
+                };
+                let mut order: Vec<usize> = (0..cached / rows).collect();
+                order.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+                for chunk in order.into_iter().skip(top_k.chunks) {
+                    visible[chunk * rows..][..rows].fill(false);
+                }
+            }
+            _ => {}
+        }
+        let mut out = Vec::new();
+        for (head, rows) in memory.heads.iter_mut().enumerate() {
+            rows.push((of(&k, head), of(&v, head)));
+            let seen: Vec<_> =
+                rows.iter().zip(&visible).filter(|(_, seen)| **seen).map(|(row, _)| row).collect();
+            let weights = weights(&of(&q, head), &seen);
+            let channel =
+                |c: usize| seen.iter().zip(&weights).map(|((_, value), w)| w * value[c]).sum::<f64>();
+            out.extend((0..64).map(channel));
+        }
+        self.times(&format!("{name}.att.output.weight"), &out)
+    }
+
+    fn channel_mix(&self, block: &str, x: &[f64], ffn_x: &mut Vec<f64>) -> Vec<f64> {
+        let prev = std::mem::replace(ffn_x, x.to_vec());
+        let mix = self.vector(&format!("{block}.ffn.x_k"));
         let mixed: Vec<f64> =
             x.iter().zip(prev).zip(mix).map(|((x, prev), mix)| x + (prev - x) * mix).collect();
-        let hidden = self.times(&format!("blocks.{block}.ffn.key.weight"), &mixed);
+        let hidden = self.times(&format!("{block}.ffn.key.weight"), &mixed);
         let hidden: Vec<f64> = hidden.iter().map(|h| h.max(0.0).powi(2)).collect();
-        self.times(&format!("blocks.{block}.ffn.value.weight"), &hidden)
+        self.times(&format!("{block}.ffn.value.weight"), &hidden)
     }
 }
 
@@ -147,6 +240,10 @@ fn standardized(x: &[f64], eps: f64) -> Vec<f64> {
     let mean = x.iter().sum::<f64>() / x.len() as f64;
     let var = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64;
     x.iter().map(|x| (x - mean) / (var + eps).sqrt()).collect()
+}
+
+fn inner(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 fn sigmoid(x: f64) -> f64 {
