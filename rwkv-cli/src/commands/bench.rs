@@ -86,7 +86,7 @@ pub fn run(args: &BenchArgs, console: Console) -> Result<()> {
         threads => threads.to_vec(),
     };
     let plan = Plan { prompt_tokens: args.prompt_tokens as usize, repeat: args.repeat };
-    let mut limits = Limits::new();
+    let mut limits = Limits::new().context("cannot allocate memory to measure its bandwidth with")?;
     let mut output = Output::stdout();
     let mut reports = Vec::new();
     for threads in threads {

@@ -1,7 +1,8 @@
 //! What the machine can do: the bandwidth of its memory and the peaks of its arithmetic.
 
-use std::fs;
+use std::{fs, io};
 
+use memmap2::MmapMut;
 use rwkv_model::kernels::{Isa, Team, probe};
 
 /// The buffer that the bandwidth is measured with has at least so many bytes, where memory allows it.
@@ -13,7 +14,7 @@ const PASSES: usize = 2;
 
 /// The best that was seen of each limit.
 pub struct Limits {
-    buffer: Vec<u8>,
+    buffer: MmapMut,
     probes: Option<(Isa, Team)>,
     /// Bytes per second.
     pub memory: f64,
@@ -24,12 +25,20 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Prepares the measurements: fills the buffer.
-    pub fn new() -> Limits {
+    /// Prepares the measurements: fills the buffer, which is memory of the kind that weights are held in.
+    ///
+    /// # Errors
+    /// The memory cannot be had.
+    pub fn new() -> io::Result<Limits> {
         let available = available_memory().unwrap_or(ASSUMED_AVAILABLE);
         let bytes = (2 * last_level_cache()).max(BUFFER_BYTES).min(available / 4).max(1 << 20);
-        let buffer = (0..bytes).map(|index| index as u8).collect();
-        Limits { buffer, probes: None, memory: 0.0, int8: 0.0, f32: 0.0 }
+        let bytes = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let mut buffer = MmapMut::map_anon(bytes)?;
+        // As the cache asks for its memory: in small pages the limit would look lower than it is.
+        #[cfg(target_os = "linux")]
+        let _ = buffer.advise(memmap2::Advice::HugePage);
+        buffer.fill(1);
+        Ok(Limits { buffer, probes: None, memory: 0.0, int8: 0.0, f32: 0.0 })
     }
 
     /// Begins anew with other threads.
