@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod available;
 mod block;
+mod budget;
 mod config;
 mod convert;
 mod counters;
@@ -30,7 +32,9 @@ mod synthetic;
 mod weights;
 
 pub use attention::{Attention, Compression, TopK};
+pub use available::available_memory;
 pub use block::Block;
+pub use budget::MemoryPlan;
 pub use config::Config;
 pub use convert::{
     ConvertOptions, ConvertProgress, ConvertReport, ProgressFn, TensorReport, WeightSource, convert,

@@ -8,6 +8,7 @@ use rwkv_kernels::{Isa, KvFormat, Team};
 use rwkv_pack::{Manifest, Pack};
 
 use crate::attention::Attention;
+use crate::budget::{MemoryPlan, Planned, Request};
 use crate::config::Config;
 use crate::counters::StepCounters;
 use crate::error::{ErrorKind, ModelError, Result, bail};
@@ -25,6 +26,7 @@ pub struct ModelOptions {
     isa: Option<Isa>,
     chunk_rows: usize,
     residency: Residency,
+    sessions: usize,
     io: Option<Io>,
     read_ahead: ReadAhead,
     attention: Attention,
@@ -41,6 +43,7 @@ impl Default for ModelOptions {
             isa: None,
             chunk_rows: 256,
             residency: Residency::Resident,
+            sessions: 1,
             io: None,
             read_ahead: ReadAhead::default(),
             attention: Attention::default(),
@@ -64,7 +67,8 @@ impl ModelOptions {
     }
 
     /// The most rows (tokens of all feeds together) that share one sweep over the weights. It changes no result;
-    /// more rows read the weights less often and take more memory. 0 counts as 1.
+    /// more rows read the weights less often and take more memory. Weights that stream may lower it, to what an eighth of the
+    /// budget has room for, but not below 16. 0 counts as 1.
     pub fn chunk_rows(mut self, rows: usize) -> ModelOptions {
         self.chunk_rows = rows.max(1);
         self
@@ -73,6 +77,12 @@ impl ModelOptions {
     /// Where the weights are while the model runs. It changes no result.
     pub fn residency(mut self, residency: Residency) -> ModelOptions {
         self.residency = residency;
+        self
+    }
+
+    /// How many sessions' states and logits a budget has to have room for, 1 by default. More can still be made.
+    pub fn sessions(mut self, sessions: usize) -> ModelOptions {
+        self.sessions = sessions;
         self
     }
 
@@ -107,12 +117,17 @@ impl ModelOptions {
         self
     }
 
-    fn chosen_io(&self) -> Io {
-        match (self.io, self.residency) {
+    fn chosen_io(&self, residency: Residency) -> Io {
+        match (self.io, residency) {
             (Some(io), _) => io,
             (None, Residency::Stream { .. }) => Io::Auto,
             (None, _) => Io::Mapped,
         }
+    }
+
+    fn plan(&self, manifest: &Manifest, weights: &Weights) -> Result<Planned> {
+        let (residency, chunk_rows, sessions) = (self.residency, self.chunk_rows, self.sessions);
+        Planned::new(manifest, weights, Request { residency, chunk_rows, sessions })
     }
 }
 
@@ -133,6 +148,7 @@ pub struct Model {
     attention: Attention,
     kv_format: KvFormat,
     manifest: Manifest,
+    memory_plan: MemoryPlan,
     /// Of the blocks, and of the head.
     swept_bytes: [u64; 2],
 }
@@ -147,13 +163,22 @@ impl Model {
     /// memory or threads are refused, a checksum is wrong, or `RWKV_ISA` names an instruction set that the machine lacks.
     pub fn open(path: impl AsRef<Path>, options: ModelOptions) -> Result<Model> {
         let path = path.as_ref();
-        let pack = Pack::open(path).map_err(|error| {
-            ModelError::new(ErrorKind::Pack, "the pack cannot be opened").caused_by(error)
-        })?;
-        let source = open_source(path, options.chosen_io()).map_err(|error| {
+        let pack = open_pack(path)?;
+        let weights = resolve(&pack)?;
+        let planned = options.plan(pack.manifest(), &weights)?;
+        let source = open_source(path, options.chosen_io(planned.report.residency)).map_err(|error| {
             ModelError::new(ErrorKind::Residency, "the pack cannot be read").caused_by(error)
         })?;
-        Model::from_source(pack, source, options)
+        Model::build(pack, source, weights, planned, &options)
+    }
+
+    /// What [`Model::open`] would do with the memory. Nothing but the pack's manifest is read.
+    ///
+    /// # Errors
+    /// The file cannot be read or is no pack, the pack does not hold a whole RWKV-7 model, or the weights do not fit.
+    pub fn plan(path: impl AsRef<Path>, options: &ModelOptions) -> Result<MemoryPlan> {
+        let pack = open_pack(path.as_ref())?;
+        Ok(options.plan(pack.manifest(), &resolve(&pack)?)?.report)
     }
 
     /// Opens a pack whose bytes come from a source of the caller's, such as one that fails on purpose.
@@ -161,6 +186,18 @@ impl Model {
     /// # Errors
     /// As [`Model::open`].
     pub fn from_source(pack: Pack, source: Arc<dyn Source>, options: ModelOptions) -> Result<Model> {
+        let weights = resolve(&pack)?;
+        let planned = options.plan(pack.manifest(), &weights)?;
+        Model::build(pack, source, weights, planned, &options)
+    }
+
+    fn build(
+        pack: Pack,
+        source: Arc<dyn Source>,
+        weights: Weights,
+        planned: Planned,
+        options: &ModelOptions,
+    ) -> Result<Model> {
         let isa = match options.isa {
             Some(isa) => isa,
             None => Isa::from_env()
@@ -168,24 +205,23 @@ impl Model {
         };
         options.attention.validate()?;
         let manifest = pack.manifest().clone();
-        let weights = Weights::resolve(&manifest).map_err(|error| {
-            ModelError::new(error.kind(), format!("pack {}: {error}", pack.path().display()))
-        })?;
+        let memory_plan = planned.report.clone();
         let cache_options = CacheOptions::default().read_ahead(options.read_ahead);
-        let residence = Residence::open(pack, source, &weights, options.residency, cache_options)?;
+        let residence = Residence::open(pack, source, &weights, planned, cache_options)?;
         residence.load()?;
         let identity = Identity::new(weights.config.clone(), manifest.source.xxh3.to_string());
+        let residency = memory_plan.residency;
+        tracing::debug!(isa = isa.name(), threads = options.threads, ?residency, "model opened");
         let (layers, run) = (weights.config.layers, weights.config.active_layers());
         if run < layers {
             tracing::warn!(layers, run, "blocks after the last attention block are not run");
         }
-        tracing::debug!(isa = isa.name(), threads = options.threads, "model opened");
         Ok(Model {
             residence,
             identity: Arc::new(identity),
             team: Team::new(options.threads),
             isa,
-            chunk_rows: options.chunk_rows,
+            chunk_rows: memory_plan.chunk_rows,
             scratch: Scratch::default(),
             logits: Vec::new(),
             counters: StepCounters::default(),
@@ -194,6 +230,7 @@ impl Model {
             kv_format: options.kv_format,
             swept_bytes: swept_bytes(&manifest, &weights),
             manifest,
+            memory_plan,
             weights,
         })
     }
@@ -240,6 +277,11 @@ impl Model {
         self.counters
     }
 
+    /// What is where, and what that costs.
+    pub fn memory_plan(&self) -> &MemoryPlan {
+        &self.memory_plan
+    }
+
     /// What the cache of the weights has done so far.
     pub fn cache_stats(&self) -> CacheStats {
         self.residence.stats()
@@ -271,6 +313,16 @@ impl Model {
         }
         Ok(())
     }
+}
+
+fn open_pack(path: &Path) -> Result<Pack> {
+    Pack::open(path)
+        .map_err(|error| ModelError::new(ErrorKind::Pack, "the pack cannot be opened").caused_by(error))
+}
+
+fn resolve(pack: &Pack) -> Result<Weights> {
+    Weights::resolve(pack.manifest())
+        .map_err(|error| ModelError::new(error.kind(), format!("pack {}: {error}", pack.path().display())))
 }
 
 fn swept_bytes(manifest: &Manifest, weights: &Weights) -> [u64; 2] {

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
 use rwkv_cache::source::Source;
-use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, Extent, Group, GroupId, Lease, Plan, plan};
+use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, GroupId, Lease};
 use rwkv_kernels::{Codec, DType, widen};
 use rwkv_pack::Pack;
 
+use crate::budget::Planned;
 use crate::error::{ErrorKind, ModelError, Result};
 use crate::weights::{EmbeddingAt, Weights};
 
@@ -18,11 +19,18 @@ pub enum Residency {
     /// In the operating system's page cache, through a memory map. A file that is cut while it is mapped kills the
     /// process; the other kinds report an error.
     Mapped,
-    /// As many groups in memory as fit this many bytes, the others read again in every sweep. Embedding rows are read one by one.
+    /// As many groups in memory as a budget allows, the others read again in every sweep. Embedding rows are read one by one.
+    ///
+    /// The budget bounds everything that grows with the model or with a prompt: weights, a sweep's buffers, and the state and a row
+    /// of logits for each of the [sessions](crate::ModelOptions::sessions). What the program is without a model comes on top,
+    /// and so do the key/value caches of attention blocks, which have a [limit of their own](crate::ModelOptions::kv_bytes).
     Stream {
-        /// Bytes of memory for weights.
-        weight_bytes: u64,
+        /// Bytes of memory.
+        budget_bytes: u64,
     },
+    /// Resident if everything fits the [memory that is available](crate::available_memory), or if the system does not say; else
+    /// streamed with three quarters of that as the budget.
+    Auto,
 }
 
 /// The weights in memory, group by group.
@@ -40,31 +48,11 @@ impl Residence {
         pack: Pack,
         source: Arc<dyn Source>,
         weights: &Weights,
-        residency: Residency,
+        planned: Planned,
         options: CacheOptions,
     ) -> Result<Residence> {
-        let by_row = matches!(residency, Residency::Stream { .. });
-        let groups: Vec<Group> = pack
-            .manifest()
-            .groups
-            .iter()
-            .enumerate()
-            .map(|(index, group)| {
-                let id = GroupId::new(index);
-                let is_embedding = id == weights.embedding.group;
-                let len = if is_embedding && by_row { 0 } else { group.len };
-                let extent = Extent { offset: group.offset, len };
-                Group { name: group.name.clone(), extent, always: is_embedding || id == weights.vectors }
-            })
-            .collect();
-        let plan = match residency {
-            Residency::Resident => Plan::resident(&groups),
-            Residency::Mapped => Plan::mapped(&groups),
-            Residency::Stream { weight_bytes } => plan(&groups, weight_bytes),
-        };
-        let plan = plan.map_err(|error| {
-            ModelError::new(ErrorKind::Residency, "the weights do not fit").caused_by(error)
-        })?;
+        let Planned { groups, plan, report } = planned;
+        let by_row = matches!(report.residency, Residency::Stream { .. });
         let verified = weights.embedding.group;
         let options = options.verify(move |id, bytes| {
             if by_row && id == verified {

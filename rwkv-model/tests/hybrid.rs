@@ -126,12 +126,12 @@ fn company_and_residency_change_no_bit() {
     let mut numbers = Numbers::new(10);
     let prompts: Vec<Vec<u32>> =
         [1, 5, 90, 17].iter().map(|&len| numbers.tokens(len, config.vocab)).collect();
-    let total = packed.report.bytes;
     for policy in policies() {
         let options = || options(policy, KvFormat::F16);
         let mut model = open(&packed, options());
         let alone: Vec<(Vec<u32>, State)> = prompts.iter().map(|prompt| run(&mut model, &[prompt])).collect();
-        let streamed = options().residency(Residency::Stream { weight_bytes: total / 2 });
+        let budget_bytes = Model::plan(&packed.path, &options()).unwrap().smallest_budget;
+        let streamed = options().residency(Residency::Stream { budget_bytes });
         for mut model in [model, open(&packed, streamed)] {
             let mut states: Vec<State> = prompts.iter().map(|_| model.new_state()).collect();
             let mut feeds: Vec<Feed<'_>> = states

@@ -41,38 +41,80 @@ fn streamed_and_mapped_equal_resident() {
     };
     let mapped = Residency::Mapped;
     assert!(run(&mut open(mapped, None, ReadAhead::Adaptive).unwrap()) == expected);
-    let total = fs::metadata(&packed.path).unwrap().len();
-    let (mut worked, mut refused) = (0, 0);
-    for weight_bytes in (0..=total).step_by(total as usize / 12) {
+    let resident = Model::plan(&packed.path, &options()).unwrap();
+    let (smallest, most) = (resident.smallest_budget, resident.memory_bytes());
+    assert!(smallest < most / 4 * 3, "{smallest} of {most}");
+    for budget_bytes in (0..=8).map(|i| smallest + (most - smallest) * i / 8) {
         for read_ahead in [ReadAhead::Off, ReadAhead::Next, ReadAhead::Adaptive] {
-            match open(Residency::Stream { weight_bytes }, None, read_ahead) {
-                Ok(mut model) => {
-                    worked += 1;
-                    assert!(run(&mut model) == expected, "{weight_bytes} bytes, {read_ahead:?}");
-                    assert_eq!(run(&mut model).0, expected.0, "{weight_bytes} bytes, {read_ahead:?}, again");
-                }
-                Err(error) => {
-                    refused += 1;
-                    assert_eq!(error.kind(), ErrorKind::Residency, "{error}");
-                    let cause = std::error::Error::source(&error).expect("a cause").to_string();
-                    assert!(cause.contains("the smallest that can is"), "{cause}");
-                }
-            }
+            let mut model = open(Residency::Stream { budget_bytes }, None, read_ahead).unwrap();
+            assert!(run(&mut model) == expected, "{budget_bytes} bytes, {read_ahead:?}");
+            assert_eq!(run(&mut model).0, expected.0, "{budget_bytes} bytes, {read_ahead:?}, again");
         }
     }
-    assert!(worked >= 9 && refused >= 3, "{worked} budgets worked, {refused} were refused");
-    let streamed = Residency::Stream { weight_bytes: total / 3 };
+    let streamed = Residency::Stream { budget_bytes: smallest };
     for io in [Io::Auto, Io::Buffered, Io::Mapped] {
         assert!(run(&mut open(streamed, Some(io), ReadAhead::Next).unwrap()) == expected, "{io}");
     }
 }
 
 #[test]
+fn a_budget_is_a_bound_and_more_of_it_never_reads_more() {
+    let config = config(4, 4, 32);
+    let (_, packed) = random_pack(&config, 64, Codec::U8);
+    let plan = |budget_bytes, sessions| {
+        let options =
+            ModelOptions::default().sessions(sessions).residency(Residency::Stream { budget_bytes });
+        Model::plan(&packed.path, &options)
+    };
+    let resident = Model::plan(&packed.path, &ModelOptions::default()).unwrap();
+    assert_eq!((resident.chunk_rows, resident.read_bytes_per_token, resident.slots), (256, 0, 0));
+    let smallest = resident.smallest_budget;
+    let most = resident.memory_bytes();
+    let (mut before, mut rows) = (plan(smallest, 1).unwrap(), 0);
+    assert_eq!((before.memory_bytes(), before.chunk_rows), (smallest, 16));
+    assert!(before.read_bytes_per_token > 0);
+    for i in 0..=2000 {
+        let budget = smallest + most * i / 1000;
+        let plan = plan(budget, 1).unwrap();
+        assert!(plan.memory_bytes() <= budget, "{budget}: {plan:?}");
+        assert!(
+            plan.read_bytes_per_token <= before.read_bytes_per_token,
+            "{budget}: {plan:?} after {before:?}"
+        );
+        assert!(plan.chunk_rows >= before.chunk_rows, "{budget}: {plan:?} after {before:?}");
+        rows += usize::from(plan.chunk_rows > before.chunk_rows);
+        before = plan;
+    }
+    assert!(rows > 5, "a larger budget has larger chunks");
+    assert_eq!(before.pinned_groups, before.swept_groups);
+    for budget in [0, smallest / 2, smallest - 1] {
+        let error = plan(budget, 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Residency);
+        let expected =
+            format!("a budget of {budget} bytes cannot work, the smallest that can is {smallest} bytes");
+        assert_eq!(error.to_string(), expected);
+    }
+    let session = config.state_bytes() + 4 * config.vocab as u64;
+    assert_eq!(plan(most, 5).unwrap().smallest_budget, smallest + 4 * session);
+}
+
+#[test]
+fn a_model_that_fits_is_resident_by_itself() {
+    let config = config(2, 2, 32);
+    let (_, packed) = random_pack(&config, 65, Codec::U8);
+    let model =
+        Model::open(&packed.path, ModelOptions::default().threads(1).residency(Residency::Auto)).unwrap();
+    assert_eq!(model.memory_plan().residency, Residency::Resident);
+    assert_eq!(model.memory_plan().pinned_bytes, model.cache_stats().pinned_bytes);
+}
+
+#[test]
 fn the_head_is_not_read_when_no_logits_are_wanted() {
     let config = config(2, 2, 32);
     let (_, packed) = random_pack(&config, 62, Codec::U8);
-    let total = fs::metadata(&packed.path).unwrap().len();
-    let options = ModelOptions::default().threads(1).residency(Residency::Stream { weight_bytes: total / 3 });
+    let options = ModelOptions::default().threads(1);
+    let budget_bytes = Model::plan(&packed.path, &options).unwrap().smallest_budget;
+    let options = options.residency(Residency::Stream { budget_bytes });
     let mut model = Model::open(&packed.path, options.read_ahead(ReadAhead::Off)).unwrap();
     let mut state = model.new_state();
     let leases = |model: &Model, name: &str| {
@@ -95,7 +137,7 @@ fn the_head_is_not_read_when_no_logits_are_wanted() {
 fn a_source_that_fails_and_recovers_leaves_the_model_alive() {
     let config = config(2, 2, 32);
     let (_, packed) = random_pack(&config, 63, Codec::U8);
-    let total = fs::metadata(&packed.path).unwrap().len();
+    let budget_bytes = Model::plan(&packed.path, &ModelOptions::default()).unwrap().smallest_budget;
     let bytes = fs::read(&packed.path).unwrap();
     let expected = run(&mut Model::open(&packed.path, ModelOptions::default().threads(1)).unwrap());
     let groups = Pack::open(&packed.path).unwrap().manifest().groups.clone();
@@ -103,7 +145,7 @@ fn a_source_that_fails_and_recovers_leaves_the_model_alive() {
     for group in groups.iter().filter(|group| group.name != "vectors") {
         let source = Arc::new(FaultSource::new(bytes.clone()));
         let options = ModelOptions::default().threads(1).read_ahead(ReadAhead::Off);
-        let options = options.residency(Residency::Stream { weight_bytes: total / 3 });
+        let options = options.residency(Residency::Stream { budget_bytes });
         let pack = Pack::open(&packed.path).unwrap();
         let shared: Arc<dyn Source> = source.clone();
         let mut model = Model::from_source(pack, shared, options).unwrap();

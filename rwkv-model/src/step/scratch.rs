@@ -5,6 +5,8 @@ use crate::config::Config;
 /// The buffers of a sweep, kept from one to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
+    /// The most rows so far.
+    rows: usize,
     /// The residual stream, `[rows, C]`.
     pub x: Vec<f32>,
     /// The last layer norm of it, `[rows, C]`.
@@ -57,7 +59,12 @@ impl HeadPanels {
 impl Scratch {
     /// Takes the shape of a sweep.
     pub fn reset(&mut self, config: &Config, rows: usize) {
+        // Buffers that grow in place may take twice what they need. How much they need is counted in `budget.rs`.
+        if rows > self.rows {
+            *self = Scratch { rows, ..Scratch::default() };
+        }
         self.x.clear();
+        self.x.reserve_exact(rows * config.width);
         self.normed.resize(rows * config.width, 0.0);
         let heads = &mut self.heads;
         for panels in [
