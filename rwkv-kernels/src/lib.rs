@@ -1,4 +1,16 @@
-//! Bit-reproducible CPU kernels for RWKV models.
+#![doc = include_str!("../README.md")]
+//!
+//! # Where to find what
+//!
+//! - [`encode_row_tiles`], [`RowTiles`], [`Activations`], [`matmul`]: matrices by rows; the definition of the product stands
+//!   at the head of `scalar/tiles.rs`
+//! - [`encode_columns`], [`Columns`], [`SparseRows`], [`matmul_columns`]: matrices by columns
+//! - [`prepare_head`], [`wkv7()`], [`head_output`]: a head of the time mix
+//! - [`attend()`]: a head of attention over a key/value cache
+//! - [`layer_norm`], [`softmax`], [`exp`] and their kin: rows and vectors; the order of sums is explained at the head of
+//!   `scalar/norm.rs`, the functions at that of `scalar/math.rs`
+//! - [`Isa`], [`Team`]: who computes; the hand-off is explained at the head of `team.rs`
+//! - [`probe`]: the limits of the machine
 
 mod activations;
 mod attention;
