@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rwkv_model::kernels::Codec;
-use rwkv_model::{Model, ModelOptions};
+use rwkv_model::kernels::{Codec, KvFormat};
+use rwkv_model::{Attention, Model, ModelOptions};
 
 use crate::console::Console;
+use crate::exit::Stop;
 use crate::model_file;
 use crate::progress::Progress;
 
@@ -20,6 +21,15 @@ pub struct ModelArgs {
     /// How a checkpoint's matrices are packed [default: u8]
     #[arg(long, value_name = "CODEC", value_parser = codec_parser())]
     pub codec: Option<Codec>,
+
+    /// RWKV-X: what a token attends to: full, window:N (the last N tokens), top-k:B,k (the k best chunks of B tokens);
+    /// a saved state keeps what it was begun with [default: full]
+    #[arg(long, value_name = "POLICY")]
+    pub attention: Option<Attention>,
+
+    /// RWKV-X: how keys and values are stored; a saved state keeps what it was begun with [default: f16]
+    #[arg(long, value_name = "FORMAT", value_parser = kv_parser())]
+    pub kv: Option<KvFormat>,
 
     #[command(flatten)]
     pub threads: ThreadArgs,
@@ -44,15 +54,38 @@ impl ModelArgs {
             Some(threads) => options.threads(threads),
             None => options,
         };
+        let options =
+            options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default());
         let name = pack.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let _loading = Progress::spinner(console, &format!("loading {name}"));
-        Ok(Model::open(&pack, options)?)
+        let loading = Progress::spinner(console, &format!("loading {name}"));
+        let model = Model::open(&pack, options)?;
+        drop(loading);
+        let config = model.config();
+        if config.attention == 0 && (self.attention.is_some() || self.kv.is_some()) {
+            return Err(Stop::usage(format!(
+                "{name}: is {}, without attention; --attention and --kv are for RWKV-X",
+                config.family()
+            )));
+        }
+        if config.active_layers() < config.layers {
+            let (all, run, attention) = (config.layers, config.active_layers(), config.attention);
+            console.warn(format_args!(
+                "{name}: has {all} blocks, of which {run} are run, as many before each of {attention} attention blocks"
+            ));
+        }
+        Ok(model)
     }
 }
 
 /// Reads the name of a codec.
 pub fn codec_parser() -> impl TypedValueParser<Value = Codec> {
     PossibleValuesParser::new(Codec::ALL.map(Codec::name)).try_map(|name| name.parse::<Codec>())
+}
+
+/// Reads the name of a format of keys and values.
+fn kv_parser() -> impl TypedValueParser<Value = KvFormat> {
+    PossibleValuesParser::new([KvFormat::F16, KvFormat::F32].map(KvFormat::name))
+        .try_map(|name| name.parse::<KvFormat>())
 }
 
 /// Reads a number of threads.

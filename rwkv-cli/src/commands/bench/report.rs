@@ -68,10 +68,11 @@ impl Report {
     }
 }
 
-/// Multiply-adds of all matrices for a prompt, zeros not left out; the head is needed for the last token alone.
+/// Multiply-adds of all matrices for a prompt, zeros not left out, and no attention to the rows of a cache; the head is needed for the last token alone.
 fn prompt_macs(config: &Config, tokens: usize) -> f64 {
-    let Config { layers, width, ffn, vocab, rank_w, rank_a, rank_v, rank_g, .. } = *config;
-    let large = layers * (4 * width * width + 2 * width * ffn);
+    let Config { layers, width, ffn, vocab, rank_w, rank_a, rank_v, rank_g, attention, .. } = *config;
+    let layers = layers - layers % attention.max(1);
+    let large = (layers + attention) * (4 * width * width + 2 * width * ffn);
     // The first block has no value residual.
     let low_rank = layers * 2 * width * (rank_w + rank_a + rank_g) + (layers - 1) * 2 * width * rank_v;
     (tokens * (large + low_rank) + vocab * width) as f64
@@ -121,12 +122,14 @@ mod tests {
 
     #[test]
     fn multiply_adds_are_the_weights_of_matrices() {
-        let config = Config::official("1.5b").unwrap();
-        let per_token = prompt_macs(&config, 2) - prompt_macs(&config, 1);
-        let head = prompt_macs(&config, 1) - per_token;
-        assert_eq!(head, 65536.0 * 2048.0);
-        // All weights but embedding, head and vectors (less than a thousandth).
-        let matrices = config.parameters() as f64 - 2.0 * head;
-        assert!((per_token / matrices - 1.0).abs() < 1e-3, "{per_token} of {matrices}");
+        for size in ["1.5b", "x-3.6b"] {
+            let config = Config::official(size).unwrap();
+            let per_token = prompt_macs(&config, 2) - prompt_macs(&config, 1);
+            let head = prompt_macs(&config, 1) - per_token;
+            assert_eq!(head, 65536.0 * config.width as f64);
+            // All weights but embedding, head and vectors (less than a thousandth).
+            let matrices = config.parameters() as f64 - 2.0 * head;
+            assert!((per_token / matrices - 1.0).abs() < 1e-3, "{per_token} of {matrices}");
+        }
     }
 }

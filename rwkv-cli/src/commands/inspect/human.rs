@@ -4,6 +4,7 @@ use std::io;
 
 use indicatif::HumanBytes;
 use rwkv_model::Config;
+use rwkv_model::kernels::KvFormat;
 
 use super::{CheckpointFacts, Facts, PackFacts};
 use crate::output::Output;
@@ -107,7 +108,7 @@ fn checkpoint(format: &str, facts: &CheckpointFacts, tensors: bool, output: &mut
 }
 
 fn sizes(config: &Config, parameters: u64, output: &mut Output) -> io::Result<()> {
-    field(output, "model", format_args!("RWKV-7, {}", millions(parameters)))?;
+    field(output, "model", format_args!("{}, {}", config.family(), millions(parameters)))?;
     field(
         output,
         "blocks",
@@ -116,6 +117,18 @@ fn sizes(config: &Config, parameters: u64, output: &mut Output) -> io::Result<()
             config.layers, config.width, config.heads, config.head_size, config.ffn
         ),
     )?;
+    if config.attention > 0 {
+        let run = config.active_layers();
+        let idle = match config.layers - run {
+            0 => String::new(),
+            idle => format!("; the last {idle} of those not run"),
+        };
+        let (blocks, each) = (config.attention, run / config.attention);
+        let after = format_args!("{blocks} blocks, one after every {each} of the others{idle}");
+        field(output, "attention", after)?;
+        let bytes = [KvFormat::F16, KvFormat::F32].map(|format| HumanBytes(config.kv_row_bytes(format)));
+        field(output, "a token adds", format_args!("{} to the cache, {} with --kv f32", bytes[0], bytes[1]))?;
+    }
     field(
         output,
         "low ranks",
