@@ -1,10 +1,12 @@
 //! The command line.
 
+mod memory;
 mod model;
 mod prompt;
 mod sampling;
 mod vocabulary;
 
+pub use memory::MemoryArgs;
 pub use model::{ModelArgs, codec_parser, thread_parser};
 pub use prompt::{PromptArgs, PromptSource};
 pub use sampling::SamplingArgs;
@@ -12,13 +14,16 @@ pub use vocabulary::VocabularyArgs;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, chat, completions, detokenize, inspect, logits, pack, run, tokenize, verify};
+use crate::commands::{
+    bench, chat, completions, detokenize, inspect, logits, pack, plan, run, tokenize, verify,
+};
 
 const AFTER_HELP: &str = "\
 Examples:
   rwkv chat rwkv7-g1-0.1b.pth
   rwkv run rwkv7-g1-0.1b.pth --prompt 'The Eiffel tower is in the city of' --max-tokens 30
   rwkv run rwkv7-g1-0.1b.pth --prompt-file book.txt --max-tokens 0 --save-state book.state
+  rwkv run rwkv7-g1-13.3b.pth --ram 4GiB --prompt 'Once upon a time'
   rwkv bench --synthetic 1.5b
 
 Environment:
@@ -60,6 +65,8 @@ pub enum Command {
     Detokenize(detokenize::DetokenizeArgs),
     /// Compute the logits of tokens or of a text
     Logits(logits::LogitsArgs),
+    /// Show what a budget of memory would do
+    Plan(plan::PlanArgs),
     /// Measure how fast a model runs
     Bench(bench::BenchArgs),
     /// Write the completions for a shell

@@ -71,7 +71,7 @@ pub fn feed_text(
 
 fn reading(console: Console, len: Option<u64>) -> Progress {
     match len {
-        Some(len) => Progress::bytes(console, "reading", len),
+        Some(len) => Progress::text(console, "reading", len),
         None => Progress::spinner(console, "reading"),
     }
 }

@@ -14,6 +14,7 @@ mod model_file;
 mod output;
 mod progress;
 mod session;
+mod statistics;
 mod template;
 mod vocabulary;
 

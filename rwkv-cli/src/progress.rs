@@ -18,6 +18,12 @@ impl Progress {
         Progress::new(console, ProgressBar::with_draw_target(Some(total), target(console)), style, what)
     }
 
+    /// A bar for so many bytes of text; how fast they go is not what matters.
+    pub fn text(console: Console, what: &str, total: u64) -> Progress {
+        let style = "{prefix} [{bar:30}] {bytes} of {total_bytes}, {msg}, {eta} left";
+        Progress::new(console, ProgressBar::with_draw_target(Some(total), target(console)), style, what)
+    }
+
     /// A bar for so many of something.
     pub fn count(console: Console, what: &str, total: u64) -> Progress {
         let style = "{prefix} [{bar:30}] {pos} of {len} {msg}";

@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rwkv_model::kernels::{Codec, KvFormat};
 use rwkv_model::{Attention, Model, ModelOptions};
 
+use super::memory::MemoryArgs;
 use crate::console::Console;
 use crate::exit::Stop;
 use crate::model_file;
@@ -33,6 +34,9 @@ pub struct ModelArgs {
 
     #[command(flatten)]
     pub threads: ThreadArgs,
+
+    #[command(flatten)]
+    pub memory: MemoryArgs,
 }
 
 /// How many threads compute.
@@ -50,6 +54,7 @@ impl ModelArgs {
     /// Packs the model if it must be, and opens it.
     pub fn open(&self, console: Console, options: ModelOptions) -> Result<Model> {
         let pack = model_file::resolve(&self.model, self.codec, console)?;
+        let options = self.memory.apply(options)?;
         let options = match self.threads.threads {
             Some(threads) => options.threads(threads),
             None => options,

@@ -17,7 +17,7 @@ pub struct SamplingArgs {
     top_p: Option<f32>,
 
     /// Keep this many of the likeliest tokens; 0 keeps all [default: 0]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     top_k: Option<usize>,
 
     /// Subtract from the logits of tokens that appeared [default: run 0.2, chat 0.5]
@@ -37,7 +37,7 @@ pub struct SamplingArgs {
     greedy: bool,
 
     /// Where the random numbers start: the same seed gives the same text [default: at random]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
 
     /// Never choose this token; may be repeated (0 is the end of text)

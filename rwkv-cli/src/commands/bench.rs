@@ -1,5 +1,6 @@
 //! `rwkv bench`: how fast a model runs, held against what the machine can do.
 
+mod disk;
 mod limits;
 mod measure;
 mod report;
@@ -13,12 +14,14 @@ use rwkv_model::kernels::Codec;
 use rwkv_model::pack::Pack;
 use rwkv_model::{Config, Model, ModelOptions, Synthetic, WeightSource};
 
-use crate::args::{codec_parser, thread_parser};
+use crate::args::{MemoryArgs, codec_parser, thread_parser};
 use crate::console::Console;
 use crate::directories;
 use crate::model_file::{self, DEFAULT_CODEC, Recipe};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::statistics::forget_peak_rss;
+use disk::Disk;
 use limits::Limits;
 use measure::Plan;
 use report::Report;
@@ -29,6 +32,10 @@ arithmetic, and is held against the peak of the integer dot products. Both limit
 Speeds are medians over repetitions. Bytes per token count every weight, also those whose columns are skipped because their
 input is zero: therefore a decode can be faster than the memory.
 
+With --ram, weights that do not fit are read for each token, and the speed of that is held against plain reads of the same file in
+the same mode, in the same run. Direct reads go past the page cache; buffered ones go through it, and it is told to forget them;
+with --io mmap it answers what it still has.
+
 --synthetic makes a pack of random weights in the shape of an official model, and keeps it in the cache directory. Its text is
 noise, its speed is real.
 
@@ -37,7 +44,8 @@ With --json, stdout gets one object for each number of threads. GB are 10^9 byte
 Examples:
   rwkv bench model.rwkv
   rwkv bench --synthetic 1.5b --threads 1,2
-  rwkv bench --synthetic 0.1b --codec f16 --json";
+  rwkv bench --synthetic 0.1b --codec f16 --json
+  rwkv bench --synthetic 1.5b --ram 512MiB";
 
 /// Random weights are made from this seed.
 const SEED: u64 = 1;
@@ -73,6 +81,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
+    #[command(flatten)]
+    memory: MemoryArgs,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -92,9 +103,16 @@ pub fn run(args: &BenchArgs, console: Console) -> Result<()> {
     for threads in threads {
         let progress = Progress::spinner(console, &format!("{name}, threads: {threads},"));
         progress.message("loading");
-        let mut model = Model::open(&pack, ModelOptions::default().threads(threads))?;
+        forget_peak_rss();
+        let options = args.memory.apply(ModelOptions::default().threads(threads))?;
+        let mut model = Model::open(&pack, options)?;
+        let stats = model.cache_stats();
+        let disk = match stats.slots {
+            0 => None,
+            _ => Some(Disk::open(&pack, args.memory.io(), stats.ring_bytes)?),
+        };
         limits.use_threads(model.isa(), threads);
-        let measured = measure::measure(&mut model, &mut limits, &plan, &progress)?;
+        let measured = measure::measure(&mut model, &mut limits, disk.as_ref(), &plan, &progress)?;
         let report = Report::new(&name, &model, &plan, &measured);
         drop(progress);
         if args.json {

@@ -56,7 +56,7 @@ pub struct ChatArgs {
     think: Think,
 
     /// End an answer after so many tokens [default: no limit]
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", allow_negative_numbers = true)]
     max_tokens: Option<usize>,
 
     /// End an answer before this text, instead of where the template says; may be repeated

@@ -91,6 +91,8 @@ pub fn run(args: &LogitsArgs, console: Console) -> Result<()> {
         }
     };
     let mut model = args.model.open(console, ModelOptions::default().chunk_rows(chunk))?;
+    // A budget may have room for fewer rows.
+    let chunk = chunk.min(model.chunk_rows());
     let vocab = model.config().vocab;
     if let Some(vocabulary) = text {
         vocabulary.warn_unless_fit(vocab, console);

@@ -20,6 +20,7 @@ use crate::feed::feed_text;
 use crate::interrupt::Interruptible;
 use crate::output::Output;
 use crate::session::{Session, Tail, check_writable};
+use crate::statistics::Statistics;
 use crate::vocabulary::Vocabulary;
 
 const AFTER_HELP: &str = "\
@@ -36,6 +37,7 @@ Examples:
   rwkv run model.pth --prompt 'Once upon a time' --max-tokens 200
   rwkv run model.pth --prompt-file book.txt --max-tokens 0 --save-state book.state
   rwkv run model.pth --state book.state --prompt 'In short, this book' --stop . --greedy
+  rwkv run model.rwkv --prompt 'Once upon a time' --ram 1GiB --stats
   printf %s 'fn main() {' | rwkv run model.rwkv --temperature 0.5 --stop $'\\n}'";
 
 /// Arguments of `rwkv run`.
@@ -52,7 +54,7 @@ pub struct RunArgs {
     vocabulary: VocabularyArgs,
 
     /// End after so many tokens; 0 only reads the prompt [default: no limit]
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", allow_negative_numbers = true)]
     max_tokens: Option<usize>,
 
     /// End before this text; may be repeated
@@ -66,6 +68,10 @@ pub struct RunArgs {
     /// Save the state after the text
     #[arg(long, value_name = "FILE")]
     save_state: Option<PathBuf>,
+
+    /// Say at the end, on stderr, what was read, waited for, and held in memory
+    #[arg(long)]
+    stats: bool,
 
     /// Print one JSON object at the end instead of the text
     #[arg(long)]
@@ -100,6 +106,7 @@ pub fn run(args: &RunArgs, console: Console) -> Result<()> {
         if args.prompt.is_given() || !is_alone { args.prompt.open(console)? } else { PromptSource::empty() };
     let mut model = args.model.open(console, ModelOptions::default())?;
     vocabulary.warn_unless_fit(model.config().vocab, console);
+    let statistics = args.stats.then(|| Statistics::begin(&model));
     let mut sampler = args.sampling.sampler(SamplerParams::default(), &model, &vocabulary, 0)?;
     let mut session = match &args.state {
         Some(path) => Session::load(path, &model)?,
@@ -113,11 +120,15 @@ pub fn run(args: &RunArgs, console: Console) -> Result<()> {
         return Err(Stop::usage(format!("{what}the prompt is empty: there is nothing to go on from")));
     }
     let run = Run { args, console, vocabulary: &vocabulary, before: fed.time, prompt_tokens };
-    if args.max_tokens == Some(0) {
+    let done = if args.max_tokens == Some(0) {
         run.only_read(&mut model, session, fed.rest)
     } else {
         run.generate(&mut model, session, &fed.rest, &mut sampler)
+    };
+    if let Some(statistics) = statistics {
+        statistics.print(&model, console);
     }
+    done
 }
 
 /// A run whose prompt was fed, but for the last tokens.

@@ -47,6 +47,11 @@ impl Limits {
         (self.memory, self.int8, self.f32) = (0.0, 0.0, 0.0);
     }
 
+    /// Bytes of the buffer.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+
     /// Measures the bandwidth once more.
     pub fn probe_memory(&mut self) {
         if let Some((isa, team)) = &mut self.probes {

@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rwkv_model::{Feed, Logits, Model, State};
 
+use super::disk::Disk;
 use super::limits::Limits;
 use crate::progress::Progress;
+use crate::statistics::{Counted, Statistics, peak_rss_bytes};
 
 /// A repetition of the decode has at least so many tokens, and takes at least so long.
 const DECODE_TOKENS: u32 = 8;
 const DECODE_TIME: Duration = Duration::from_secs(1);
+/// How often the disk is measured at most.
+const DISK_ROUNDS: u32 = 3;
 
 /// What is measured.
 #[derive(Debug)]
@@ -32,6 +36,12 @@ pub struct Measured {
     pub skipped_inputs: f64,
     /// The share of all weights' bytes that were skipped while decoding.
     pub skipped_bytes: f64,
+    /// What decoding read and waited for.
+    pub reading: Counted,
+    /// The most memory of the process, without the buffer that the memory's bandwidth is measured with.
+    pub peak_rss_bytes: Option<u64>,
+    /// Bytes per second of plain reads, if weights stream.
+    pub disk: Option<f64>,
     /// Bytes per second.
     pub memory: f64,
     /// Multiply-adds per second.
@@ -41,7 +51,13 @@ pub struct Measured {
 }
 
 /// Measures a model and the machine, in turns.
-pub fn measure(model: &mut Model, limits: &mut Limits, plan: &Plan, progress: &Progress) -> Result<Measured> {
+pub fn measure(
+    model: &mut Model,
+    limits: &mut Limits,
+    disk: Option<&Disk>,
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<Measured> {
     let mut tokens = Tokens::new(model.config().vocab);
     let mut state = model.new_state();
     progress.message("warming up");
@@ -50,10 +66,13 @@ pub fn measure(model: &mut Model, limits: &mut Limits, plan: &Plan, progress: &P
     decode(model, &mut state, &mut tokens, DECODE_TIME / 4)?;
     let (mut decodes, mut prefills) = (Vec::new(), Vec::new());
     let before = model.counters();
+    let mut reading = Counted::default();
     for round in 1..=plan.repeat {
         progress.message(format!("decoding, {round} of {}", plan.repeat));
         limits.probe_memory();
+        let statistics = Statistics::begin(model);
         decodes.push(decode(model, &mut state, &mut tokens, DECODE_TIME)?);
+        reading += statistics.counted(model);
         limits.probe_memory();
     }
     let after = model.counters();
@@ -62,6 +81,15 @@ pub fn measure(model: &mut Model, limits: &mut Limits, plan: &Plan, progress: &P
         limits.probe_arithmetic();
         prefills.push(prefill(model, &prompt)?);
         limits.probe_arithmetic();
+    }
+    let peak_rss_bytes = peak_rss_bytes().map(|bytes| bytes.saturating_sub(limits.buffer_bytes()));
+    // After the peak, because it takes as much memory as the ring.
+    let mut best = None;
+    if let Some(disk) = disk {
+        for round in 1..=plan.repeat.min(DISK_ROUNDS) {
+            progress.message(format!("reading the file, {round}"));
+            best = Some(disk.measure()?.max(best.unwrap_or(0.0)));
+        }
     }
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     Ok(Measured {
@@ -75,6 +103,9 @@ pub fn measure(model: &mut Model, limits: &mut Limits, plan: &Plan, progress: &P
             after.skipped_bytes - before.skipped_bytes,
             after.dense_bytes - before.dense_bytes,
         ),
+        reading,
+        peak_rss_bytes,
+        disk: best,
         memory: limits.memory,
         int8: limits.int8,
         f32: limits.f32,

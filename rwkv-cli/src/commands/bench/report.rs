@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::measure::{Measured, Plan};
 use crate::model_file::main_codec;
 use crate::output::Output;
+use crate::statistics::{Counted, wait_share};
 
 /// One number of threads' results. The names are part of what scripts rely on.
 #[derive(Debug, Serialize)]
@@ -34,6 +35,21 @@ pub struct Report {
     peak_int8_gmac_per_s: f64,
     peak_f32_gmac_per_s: f64,
     prefill_share_of_int8_peak: f64,
+    /// `direct`, `buffered`, `mmap`.
+    io: String,
+    /// Of decoding, as are the next: 0 when all weights stay in memory.
+    read_bytes_per_token: f64,
+    read_gb_per_s: f64,
+    /// Plain reads of the same file in the same mode; nothing when all weights stay in memory.
+    disk_gb_per_s: Option<f64>,
+    read_share_of_disk: Option<f64>,
+    /// Leases of weights that had been read ahead, that were being read.
+    read_ahead_ready: u64,
+    read_ahead_late: u64,
+    /// Of the time.
+    wait_share: f64,
+    pinned_bytes: u64,
+    peak_rss_bytes: Option<u64>,
 }
 
 impl Report {
@@ -43,6 +59,9 @@ impl Report {
         let decode = measured.decode * bytes as f64;
         let prefill =
             measured.prefill * prompt_macs(model.config(), plan.prompt_tokens) / plan.prompt_tokens as f64;
+        let Counted { counters, read_bytes, tokens, time } = measured.reading;
+        let read = read_bytes as f64 / time.as_secs_f64().max(1e-9);
+        let stats = model.cache_stats();
         let billions = |number: f64| number / 1e9;
         Report {
             model: name.to_owned(),
@@ -64,6 +83,16 @@ impl Report {
             peak_int8_gmac_per_s: billions(measured.int8),
             peak_f32_gmac_per_s: billions(measured.f32),
             prefill_share_of_int8_peak: prefill / measured.int8,
+            io: stats.source.mode.to_string(),
+            read_bytes_per_token: read_bytes as f64 / tokens.max(1) as f64,
+            read_gb_per_s: billions(read),
+            disk_gb_per_s: measured.disk.map(billions),
+            read_share_of_disk: measured.disk.map(|disk| read / disk),
+            read_ahead_ready: counters.ready,
+            read_ahead_late: counters.late,
+            wait_share: wait_share(&counters, time),
+            pinned_bytes: stats.pinned_bytes,
+            peak_rss_bytes: measured.peak_rss_bytes,
         }
     }
 }
@@ -109,7 +138,29 @@ pub fn print(reports: &[Report], output: &mut Output) -> io::Result<()> {
         ("", "int8 GMAC/s", Box::new(|r| number(r.peak_int8_gmac_per_s))),
         ("", "f32 GMAC/s", Box::new(|r| number(r.peak_f32_gmac_per_s))),
     ];
-    for (group, unit, cell) in rows {
+    let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
+    let reading: [(&str, &str, Cell<'_>); 9] = [
+        ("reading", "", Box::new(|r| r.io.clone())),
+        ("", "MB/token", Box::new(|r| number(r.read_bytes_per_token / 1e6))),
+        ("", "GB/s", Box::new(|r| format!("{:.2}", r.read_gb_per_s))),
+        ("", "disk GB/s", Box::new(|r| optional(r.disk_gb_per_s, |disk| format!("{disk:.2}")))),
+        (
+            "",
+            "of disk",
+            Box::new(|r| optional(r.read_share_of_disk, |share| format!("{:.0} %", 100.0 * share))),
+        ),
+        ("", "ahead, late", Box::new(|r| format!("{}, {}", r.read_ahead_ready, r.read_ahead_late))),
+        ("", "of time waited", Box::new(|r| percent(r.wait_share))),
+        ("memory", "pinned MB", Box::new(|r| number(r.pinned_bytes as f64 / 1e6))),
+        (
+            "",
+            "peak RSS MB",
+            Box::new(|r| optional(r.peak_rss_bytes.map(|b| b as f64 / 1e6), |mb| format!("{mb:.0}"))),
+        ),
+    ];
+    let is_streamed = reports.iter().any(|report| report.disk_gb_per_s.is_some());
+    let reading = reading.into_iter().filter(|_| is_streamed);
+    for (group, unit, cell) in rows.into_iter().chain(reading) {
         let cells: String = reports.iter().map(|report| format!("{:>10}", cell(report))).collect();
         output.line(format_args!("{group:<15} {unit:<20} {cells}"))?;
     }
