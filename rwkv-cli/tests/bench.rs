@@ -1,0 +1,34 @@
+//! `rwkv bench`: the keys that scripts rely on, and numbers that make sense. How fast is not tested.
+
+mod support;
+
+use support::Lab;
+
+#[test]
+fn json_has_the_promised_keys() {
+    let lab = Lab::new();
+    let bench = lab.run("bench tiny.rwkv --json --repeat 1 --threads 1,2 --prompt-tokens 16 --quiet").ok();
+    let reports: Vec<serde_json::Value> =
+        bench.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(reports.len(), 2);
+    for (report, threads) in reports.iter().zip([1, 2]) {
+        for key in [
+            "decode_tokens_per_s",
+            "decode_bytes_per_token",
+            "decode_gb_per_s",
+            "memory_gb_per_s",
+            "prefill_tokens_per_s",
+            "prefill_gmac_per_s",
+            "peak_int8_gmac_per_s",
+        ] {
+            assert!(report[key].as_f64().is_some_and(|number| number > 0.0), "{key} in {report}");
+        }
+        let share = report["skipped_share"].as_f64().expect("a share");
+        assert!((0.5..1.0).contains(&share), "{share} of the inputs are zero");
+        assert_eq!(report["threads"], threads);
+        assert_eq!(report["codec"], "f32");
+        assert!(rwkv_model::kernels::Isa::available().iter().any(|isa| report["isa"] == isa.name()));
+        let facts = lab.run("inspect tiny.rwkv --json").ok().json();
+        assert_eq!(report["decode_bytes_per_token"], facts["swept_bytes"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! `rwkv logits`: the same bits however the tokens are split, and the numbers of the reference.
+
+mod support;
+
+use std::fs;
+
+use support::{Lab, VOCAB, oracle, read_logits};
+
+fn tokens(n: usize) -> String {
+    let ids: Vec<String> = (0..n).map(|i| (1 + i * 37 % 270).to_string()).collect();
+    ids.join(",")
+}
+
+#[test]
+fn every_split_gives_the_same_bits() {
+    let lab = Lab::new();
+    let tokens = tokens(40);
+    let whole = lab.run(&format!("logits tiny.rwkv --tokens {tokens} --all -o whole.safetensors")).ok();
+    assert_eq!(whole.text(), "");
+    let (rows, whole) = read_logits(&lab.path("whole.safetensors"));
+    assert_eq!((rows, whole.len()), (40, 40 * VOCAB));
+    for split in ["--step", "--chunk 1", "--chunk 7", "--chunk 40", "--chunk 1000", "--threads 3"] {
+        lab.run(&format!("logits tiny.rwkv --tokens {tokens} --all -o split.safetensors {split}")).ok();
+        assert_eq!(read_logits(&lab.path("split.safetensors")), (rows, whole.clone()), "{split}");
+        lab.run(&format!("logits tiny.rwkv --tokens {tokens} -o last.safetensors {split}")).ok();
+        let last = read_logits(&lab.path("last.safetensors"));
+        assert_eq!(last, (1, whole[39 * VOCAB..].to_vec()), "{split}");
+    }
+}
+
+#[test]
+fn json_has_the_same_numbers() {
+    let lab = Lab::new();
+    lab.run("logits tiny.rwkv --tokens 5,6,7 --all -o file.safetensors").ok();
+    let (_, expected) = read_logits(&lab.path("file.safetensors"));
+    let json = lab.run("logits tiny.rwkv --tokens 5,6,7 --all").ok().json();
+    assert_eq!(json["tokens"], serde_json::json!([5, 6, 7]));
+    let found: Vec<f32> = json["logits"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .flat_map(|row| {
+            row.as_array().expect("a row").iter().map(|logit| logit.as_f64().expect("a number") as f32)
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn text_and_tokens_agree() {
+    let lab = Lab::new();
+    let tokens = lab.run("logits tiny.rwkv --tokens 264,98").ok();
+    for args in ["--prompt User:a", "-p User:a --chunk 1"] {
+        let text = lab.run(&format!("logits tiny.rwkv --vocab tiny.vocab {args}")).ok();
+        assert_eq!(text.stdout, tokens.stdout, "{args}");
+    }
+    assert_eq!(lab.run_with("logits tiny.rwkv --vocab tiny.vocab", b"User:a").ok().stdout, tokens.stdout);
+}
+
+#[test]
+fn wrong_tokens() {
+    let lab = Lab::new();
+    lab.run("logits tiny.rwkv --tokens 272").fails(1, "token 272 is not in the model's vocabulary of 272");
+    lab.run("logits tiny.rwkv --tokens 1,-2").fails(2, "invalid value '-2'");
+    lab.run("logits tiny.rwkv").fails(2, "there are no tokens");
+    lab.run("logits tiny.rwkv --prompt hello").fails(2, "is not the model's; name its own with --vocab FILE");
+    lab.run("logits tiny.rwkv --tokens 1 --prompt x").fails(2, "cannot be used with");
+    lab.run("logits tiny.rwkv --tokens 1 --chunk 0").fails(2, "expected at least 1");
+    lab.run("logits tiny.rwkv --tokens 1 -o absent/f")
+        .fails(1, "--output absent/f: nothing can be written there");
+    lab.run("logits tiny.rwkv --tokens 1 -o .").fails(2, "is a directory");
+    assert!(fs::read_dir(lab.path("")).expect("the folder").count() == 2, "nothing is left behind");
+}
+
+#[test]
+fn the_reference_agrees() {
+    let Some(index) = oracle("index.json") else { return };
+    let index: serde_json::Value =
+        serde_json::from_slice(&fs::read(index).expect("the index")).expect("JSON");
+    let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+    let mut compared = 0;
+    for case in index["cases"].as_array().expect("cases") {
+        let (name, model, golden) = (text(&case["name"]), text(&case["model"]), text(&case["golden_file"]));
+        let [call] = case["calls"].as_array().expect("calls").as_slice() else { continue };
+        let is_plain = case["reference_args"].as_object().is_none_or(serde_json::Map::is_empty);
+        let is_ours =
+            ["rwkv7-tiny.", "rwkv7-odd.", "rwkvcpp-tiny-7v0"].iter().any(|part| model.contains(part));
+        if !is_plain || !is_ours || name.ends_with(".expected") {
+            continue;
+        }
+        let tokens = call["tokens"].as_array().expect("tokens").iter().map(|id| id.to_string());
+        let tokens = tokens.collect::<Vec<_>>().join(",");
+        let mode = match call["mode"].as_str() {
+            Some("last") => "",
+            Some("step") => "--all --step",
+            _ => "--all",
+        };
+        let golden = fs::read(oracle(&golden).expect("the golden file")).expect("it can be read");
+        let golden = read_tensor(&golden, &format!("{name}.0"));
+        for model in [model.clone(), model.replace(".safetensors", ".pth")] {
+            let Some(checkpoint) = oracle(&model) else { continue };
+            let lab = Lab::empty();
+            fs::copy(checkpoint, lab.path("model")).expect("a copy");
+            lab.run(&format!("logits model --codec f32 --tokens {tokens} {mode} -o l.safetensors")).ok();
+            let (_, found) = read_logits(&lab.path("l.safetensors"));
+            assert_eq!(found.len(), golden.len(), "{name}");
+            let worst = found.iter().zip(&golden).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst <= 1e-4, "{name} from {model}: {worst}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 1, "{compared} cases of the oracle have one call");
+}
+
+fn read_tensor(file: &[u8], name: &str) -> Vec<f32> {
+    let len = u64::from_le_bytes(file[..8].try_into().expect("eight bytes")) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&file[8..8 + len]).expect("a header");
+    let at = |i: usize| header[name]["data_offsets"][i].as_u64().expect("an offset") as usize;
+    file[8 + len..][at(0)..at(1)]
+        .chunks_exact(4)
+        .map(|value| f32::from_le_bytes(value.try_into().expect("four bytes")))
+        .collect()
+}
