@@ -27,16 +27,16 @@ use measure::Plan;
 use report::Report;
 
 const AFTER_HELP: &str = "\
-Decoding goes over all weights for each token, so it is held against the bandwidth of the memory; reading a prompt (prefill) is
-arithmetic, and is held against the peak of the integer dot products. Both limits are measured in the same run, with as many threads.
-Speeds are medians over repetitions. Bytes per token count every weight, also those whose columns are skipped because their
+Decoding goes over all weights for each token, so it is held against the bandwidth of the memory; reading a prompt (prefill) is \
+arithmetic, and is held against the peak of the integer dot products. Both limits are measured in the same run, with as many threads. \
+Speeds are medians over repetitions. Bytes per token count every weight, also those whose columns are skipped because their \
 input is zero: therefore a decode can be faster than the memory.
 
-With --ram, weights that do not fit are read for each token, and the speed of that is held against plain reads of the same file in
-the same mode, in the same run. Direct reads go past the page cache; buffered ones go through it, and it is told to forget them;
+With --ram, weights that do not fit are read for each token, and the speed of that is held against plain reads of the same file in \
+the same mode, in the same run. Direct reads go past the page cache; buffered ones go through it, and it is told to forget them; \
 with --io mmap it answers what it still has.
 
---synthetic makes a pack of random weights in the shape of an official model, and keeps it in the cache directory. Its text is
+--synthetic makes a pack of random weights in the shape of an official model, and keeps it in the cache directory. Its text is \
 noise, its speed is real.
 
 With --json, stdout gets one object for each number of threads. GB are 10^9 bytes, GMAC 10^9 multiply-adds.

@@ -12,7 +12,7 @@ use crate::exit::Stop;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The bytes of the tokens go to stdout as they are, and nothing else does. The id 0, the end of text, has none. An id that the
+The bytes of the tokens go to stdout as they are, and nothing else does. The id 0, the end of text, has none. An id that the \
 vocabulary does not have is an error.
 
 Examples:

@@ -15,8 +15,8 @@ use crate::model_file::main_codec;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-With --json, stdout gets one object. For a pack these are the facts of its manifest (version, model, tokenizer, source, groups with
-their extents, checksums and tensors), and format, file, file_bytes, codec, codecs, parameters, swept_bytes and state_bytes.
+With --json, stdout gets one object. For a pack these are the facts of its manifest (version, model, tokenizer, source, groups with \
+their extents, checksums and tensors), and format, file, file_bytes, codec, codecs, parameters, swept_bytes and state_bytes. \
 For a checkpoint: format, file, file_bytes, family, model (null unless RWKV-7 or RWKV-X), metadata and tensors.
 
 Examples:

@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::session::{Session, check_writable};
 
 const AFTER_HELP: &str = "\
-Without --output, stdout gets {\"tokens\":[..],\"logits\":[[..],..]}: a row for each token with --all, else one row, for the last.
+Without --output, stdout gets {\"tokens\":[..],\"logits\":[[..],..]}: a row for each token with --all, else one row, for the last. \
 Numbers are written so that they read back as the same 32-bit floats.
 
 With --output, a safetensors file gets the tensor `logits`, F32 [rows, vocabulary].

@@ -15,11 +15,11 @@ use crate::model_file::{self, Recipe};
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The checkpoint may be a .safetensors file or a .pth file of PyTorch. Its tensors are read one at a time, so a large one
+The checkpoint may be a .safetensors file or a .pth file of PyTorch. Its tensors are read one at a time, so a large one \
 needs little memory. The pack appears whole or not at all.
 
-The codec holds for the large matrices and the head: u8 is 8 bits with a scale and minimum for 64 weights, u4 is 4 bits,
-f32 makes everything f32, without loss. Norms stay f32, the embedding and the low-rank matrices 16 bits. --codec-for gives
+The codec holds for the large matrices and the head: u8 is 8 bits with a scale and minimum for 64 weights, u4 is 4 bits, \
+f32 makes everything f32, without loss. Norms stay f32, the embedding and the low-rank matrices 16 bits. --codec-for gives \
 tensors another codec by their names in the checkpoint, in which * stands for anything; the last that matches decides.
 
 Examples:

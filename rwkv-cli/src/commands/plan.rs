@@ -15,7 +15,7 @@ use crate::model_file;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The plan is that of a run with the same options and one session. Bytes per token are what is read for a token that is generated,
+The plan is that of a run with the same options and one session. Bytes per token are what is read for a token that is generated, \
 once all that stays in memory is loaded; a prompt takes as many for each sweep of up to so many rows.
 
 A budget that cannot work is an error that names the smallest that can.

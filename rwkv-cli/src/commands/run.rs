@@ -24,13 +24,13 @@ use crate::statistics::Statistics;
 use crate::vocabulary::Vocabulary;
 
 const AFTER_HELP: &str = "\
-The text goes to stdout as it comes, and nothing else does. It ends at the token 0, at a stop string, at --max-tokens, or
+The text goes to stdout as it comes, and nothing else does. It ends at the token 0, at a stop string, at --max-tokens, or \
 with Ctrl-C, which keeps what was written, saves the state where that was asked for, and exits with 130.
 
-A prompt is fed exactly as it is, so `echo` adds a line feed that the model sees: use `printf %s`. It may be of any
+A prompt is fed exactly as it is, so `echo` adds a line feed that the model sees: use `printf %s`. It may be of any \
 length, as it is read, tokenised and fed piece by piece.
 
-A state is saved after the text, and --state goes on from there, with a further prompt or without one. The penalties and the
+A state is saved after the text, and --state goes on from there, with a further prompt or without one. The penalties and the \
 random numbers begin anew then.
 
 Examples:

@@ -8,7 +8,7 @@ use crate::console::Console;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-The text is bytes, and need not be UTF-8. Without options, each token is a line: its id, a tab, and its bytes, quoted.
+The text is bytes, and need not be UTF-8. Without options, each token is a line: its id, a tab, and its bytes, quoted. \
 With --json, stdout gets {\"ids\":[33155,45]}.
 
 Examples:

@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 
 const AFTER_HELP: &str = "\
-A pack has a checksum for each group of tensors. A .pth has one for each tensor. A .safetensors has none: its structure is
+A pack has a checksum for each group of tensors. A .pth has one for each tensor. A .safetensors has none: its structure is \
 checked, and that all of it can be read.
 
 Examples:
