@@ -15,11 +15,10 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 pub struct Interruptible(());
 
 impl Interruptible {
-    /// Begins the section. A request of an earlier one is forgotten.
+    /// Begins the section, which may be inside another one. Earlier requests are forgotten.
     pub fn begin() -> Interruptible {
-        if SECTIONS.fetch_add(1, Ordering::SeqCst) == 0 {
-            REQUESTED.store(false, Ordering::SeqCst);
-        }
+        SECTIONS.fetch_add(1, Ordering::SeqCst);
+        REQUESTED.store(false, Ordering::SeqCst);
         Interruptible(())
     }
 

@@ -58,8 +58,7 @@ fn a_run_that_waits_for_its_prompt_ends_at_once() {
 #[test]
 fn a_chat_ends_the_answer_and_goes_on() {
     let lab = Lab::new();
-    let mut child =
-        lab.start("chat tiny.rwkv --vocab tiny.vocab --ban-token 0 --stop nevernevernever --greedy");
+    let mut child = lab.start("chat tiny.rwkv --vocab tiny.vocab --stop never --greedy --logit-bias 98=1000");
     let mut stdin = child.stdin.take().expect("a pipe");
     let mut out = child.stdout.take().expect("a pipe");
     let mut notes = BufReader::new(child.stderr.take().expect("a pipe")).lines();
@@ -68,16 +67,18 @@ fn a_chat_ends_the_answer_and_goes_on() {
     let reader = thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(len @ 1..) = out.read(&mut buffer) {
-            let _ = said.send(len);
+            for &byte in &buffer[..len] {
+                let _ = said.send(byte);
+            }
         }
     });
     for _ in 0..2 {
-        heard.try_iter().for_each(drop);
         stdin.write_all(b"hello\n").expect("it reads");
-        heard.recv().expect("an endless answer");
+        assert_eq!(heard.recv(), Ok(b'a'), "an endless answer");
         interrupt(&child);
         let stopped = notes.by_ref().map(|line| line.expect("a line")).find(|line| line == "(stopped)");
         assert!(stopped.is_some(), "the program ended");
+        assert_eq!(heard.iter().find(|&byte| byte != b'a'), Some(b'\n'), "the end of the answer");
     }
     stdin.write_all(b"/save s\n").expect("it reads");
     drop(stdin);

@@ -15,8 +15,10 @@ use crate::progress::Progress;
 
 /// Which model, and how it is run.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// A pack, or a checkpoint (.pth, .safetensors); a checkpoint is packed first, and the pack is kept
+    #[arg(help_heading = None)]
     pub model: PathBuf,
 
     /// How a checkpoint's matrices are packed [default: u8]

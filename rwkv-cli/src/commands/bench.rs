@@ -81,12 +81,12 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
-    #[command(flatten)]
-    memory: MemoryArgs,
-
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
 }
 
 /// Runs `rwkv bench`.

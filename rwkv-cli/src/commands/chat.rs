@@ -11,6 +11,7 @@ use rwkv_model::ModelOptions;
 
 use crate::args::{ModelArgs, SamplingArgs, VocabularyArgs};
 use crate::console::Console;
+use crate::interrupt::Interruptible;
 use crate::template::{Think, clean};
 use conversation::Conversation;
 use input::Input;
@@ -42,9 +43,6 @@ const COMMANDS: &str = "\
 #[command(after_help = AFTER_HELP)]
 pub struct ChatArgs {
     #[command(flatten)]
-    model: ModelArgs,
-
-    #[command(flatten)]
     vocabulary: VocabularyArgs,
 
     /// What the model is told before the conversation
@@ -66,6 +64,9 @@ pub struct ChatArgs {
     /// Go on from a saved conversation or state
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+
+    #[command(flatten)]
+    model: ModelArgs,
 
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -117,6 +118,8 @@ pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
         conversation.load(path)?;
     }
     let mut input = Input::new(console);
+    // A Ctrl-C that comes when an answer has just ended must not end the program.
+    let _section = input.is_terminal().then(Interruptible::begin);
     if input.is_terminal() {
         console.note("/help lists the commands, Ctrl-D ends.");
     }

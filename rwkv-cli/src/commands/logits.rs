@@ -34,9 +34,6 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct LogitsArgs {
-    #[command(flatten)]
-    model: ModelArgs,
-
     /// The tokens, instead of a text
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', conflicts_with_all = ["prompt", "prompt_file"])]
     tokens: Option<Vec<u32>>,
@@ -66,6 +63,9 @@ pub struct LogitsArgs {
     /// Go on from a saved state
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+
+    #[command(flatten)]
+    model: ModelArgs,
 }
 
 fn chunk(text: &str) -> Result<usize, String> {

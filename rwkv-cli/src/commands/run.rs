@@ -45,9 +45,6 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub struct RunArgs {
     #[command(flatten)]
-    model: ModelArgs,
-
-    #[command(flatten)]
     prompt: PromptArgs,
 
     #[command(flatten)]
@@ -76,6 +73,9 @@ pub struct RunArgs {
     /// Print one JSON object at the end instead of the text
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    model: ModelArgs,
 
     #[command(flatten)]
     sampling: SamplingArgs,
