@@ -3,6 +3,7 @@
 use std::{fs, io};
 
 use memmap2::MmapMut;
+use rwkv_model::available_memory;
 use rwkv_model::kernels::{Isa, Team, probe};
 
 /// The buffer that the bandwidth is measured with has at least so many bytes, where memory allows it.
@@ -73,13 +74,6 @@ fn last_level_cache() -> u64 {
     let Ok(entries) = fs::read_dir("/sys/devices/system/cpu/cpu0/cache") else { return 0 };
     let size = |entry: fs::DirEntry| size(&fs::read_to_string(entry.path().join("size")).ok()?);
     entries.flatten().filter_map(size).max().unwrap_or(0)
-}
-
-/// Bytes that can be allocated without pushing anything out.
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    size(&line.replace("kB", "K").replace(' ', ""))
 }
 
 /// Reads a number with a unit of 1024 bytes, or of powers of that: `512K`, `480M`.
