@@ -6,7 +6,7 @@ mod prompt;
 mod sampling;
 mod vocabulary;
 
-pub use memory::MemoryArgs;
+pub use memory::{MemoryArgs, size};
 pub use model::{ModelArgs, codec_parser, thread_parser};
 pub use prompt::{PromptArgs, PromptSource};
 pub use sampling::SamplingArgs;
@@ -15,7 +15,7 @@ pub use vocabulary::VocabularyArgs;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, chat, completions, detokenize, inspect, logits, pack, plan, run, tokenize, verify,
+    bench, chat, completions, detokenize, inspect, logits, pack, plan, run, serve, tokenize, verify,
 };
 
 const AFTER_HELP: &str = "\
@@ -24,6 +24,7 @@ Examples:
   rwkv run rwkv7-g1-0.1b.pth --prompt 'The Eiffel tower is in the city of' --max-tokens 30
   rwkv run rwkv7-g1-0.1b.pth --prompt-file book.txt --max-tokens 0 --save-state book.state
   rwkv run rwkv7-g1-13.3b.pth --ram 4GiB --prompt 'Once upon a time'
+  rwkv serve rwkv7-g1-1.5b.pth --port 8080
   rwkv bench --synthetic 1.5b
 
 Environment:
@@ -53,6 +54,8 @@ pub enum Command {
     Run(run::RunArgs),
     /// Talk with a model
     Chat(chat::ChatArgs),
+    /// Answer over HTTP, as the OpenAI API does
+    Serve(serve::ServeArgs),
     /// Make a pack from a checkpoint
     Pack(pack::PackArgs),
     /// Show what a model file is

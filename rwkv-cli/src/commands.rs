@@ -9,6 +9,7 @@ pub mod logits;
 pub mod pack;
 pub mod plan;
 pub mod run;
+pub mod serve;
 pub mod tokenize;
 pub mod verify;
 
@@ -22,6 +23,7 @@ pub fn dispatch(command: Command, console: Console) -> Result<()> {
     match command {
         Command::Run(args) => run::run(&args, console),
         Command::Chat(args) => chat::run(&args, console),
+        Command::Serve(args) => serve::run(args, console),
         Command::Pack(args) => pack::run(&args, console),
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(&args, console),

@@ -39,6 +39,11 @@ impl Drop for Interruptible {
     }
 }
 
+/// Asks whoever holds a section to end, as Ctrl-C does.
+pub fn request() {
+    REQUESTED.store(true, Ordering::SeqCst);
+}
+
 /// Makes Ctrl-C do what this module says. Where the system refuses, it ends the program as usual.
 pub fn install() {
     let _ = ctrlc::set_handler(|| {

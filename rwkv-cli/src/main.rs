@@ -13,6 +13,7 @@ mod interrupt;
 mod model_file;
 mod output;
 mod progress;
+mod serve;
 mod session;
 mod statistics;
 mod template;

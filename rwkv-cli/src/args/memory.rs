@@ -101,7 +101,7 @@ fn ram(text: &str) -> Result<Ram, String> {
 }
 
 /// Reads a number of bytes: `1073741824`, `512MiB`, `1.5GB`.
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size; expected one such as 1073741824, 512MiB, 1.5GiB or 4GB");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,5 +1,5 @@
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -55,17 +55,29 @@ const THREADS: RangeInclusive<u64> = 1..=1024;
 impl ModelArgs {
     /// Packs the model if it must be, and opens it.
     pub fn open(&self, console: Console, options: ModelOptions) -> Result<Model> {
-        let pack = model_file::resolve(&self.model, self.codec, console)?;
+        self.open_pack(&self.resolve(console)?, console, self.options(options)?)
+    }
+
+    /// Finds the model's pack, or makes it.
+    pub fn resolve(&self, console: Console) -> Result<PathBuf> {
+        model_file::resolve(&self.model, self.codec, console)
+    }
+
+    /// Adds to the options what was asked for.
+    pub fn options(&self, options: ModelOptions) -> Result<ModelOptions> {
         let options = self.memory.apply(options)?;
         let options = match self.threads.threads {
             Some(threads) => options.threads(threads),
             None => options,
         };
-        let options =
-            options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default());
+        Ok(options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default()))
+    }
+
+    /// Opens the model's pack with its [options](ModelArgs::options).
+    pub fn open_pack(&self, pack: &Path, console: Console, options: ModelOptions) -> Result<Model> {
         let name = pack.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let loading = Progress::spinner(console, &format!("loading {name}"));
-        let model = Model::open(&pack, options)?;
+        let model = Model::open(pack, options)?;
         drop(loading);
         let config = model.config();
         if config.attention == 0 && (self.attention.is_some() || self.kv.is_some()) {
