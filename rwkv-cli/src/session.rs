@@ -8,12 +8,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rwkv_model::{Model, State};
+use rwkv_model::{Identity, State};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 
 use crate::exit::Stop;
+use crate::template::{self, BETWEEN};
+use crate::vocabulary::Vocabulary;
 
 /// The key of the metadata.
 const KEY: &str = "rwkv.session";
@@ -41,17 +43,22 @@ pub struct Tail {
 }
 
 impl Session {
-    /// A session that has seen nothing.
-    pub fn new(model: &Model) -> Session {
-        Session { state: model.new_state(), tail: Tail::default() }
+    /// A session that begins with a state.
+    pub fn new(state: State) -> Session {
+        Session { state, tail: Tail::default() }
+    }
+
+    /// Whether nothing was said yet.
+    pub fn is_new(&self) -> bool {
+        self.state.tokens() == 0 && self.tail.unfed.is_empty()
     }
 
     /// Reads a session file, or a plain state file.
     ///
     /// # Errors
     /// It cannot be read, or belongs to another model.
-    pub fn load(path: &Path, model: &Model) -> Result<Session> {
-        let state = model.load_state(path)?;
+    pub fn load(path: &Path, model: &Identity) -> Result<Session> {
+        let state = State::load(path, model)?;
         let bytes = fs::read(path).with_context(|| format!("state {}: cannot be read", path.display()))?;
         let tail = read_tail(&bytes).with_context(|| format!("state {}", path.display()))?;
         let vocab = model.config().vocab;
@@ -83,6 +90,40 @@ impl Session {
         file.as_file().sync_all().with_context(failed)?;
         file.persist(path).map_err(|error| error.error).with_context(failed)?;
         Ok(())
+    }
+}
+
+impl Tail {
+    /// The end of an answer of which `visible` bytes are the answer, and what follows belongs to a stop string. `unfed` is
+    /// the last token, if the state has not seen it.
+    ///
+    /// The next turn begins with [`template::after_answer`]. If the model's tokens end with a beginning of that, it goes on from
+    /// there. Tokens that say something else after the answer are not fed, as far as the last one can be spared.
+    pub fn of_answer(
+        tokens: &[u32],
+        unfed: Option<u32>,
+        visible: usize,
+        vocabulary: &Vocabulary,
+    ) -> Result<Tail> {
+        let text = vocabulary.text(tokens);
+        let after = template::after_answer();
+        let trail = |from: usize, to: usize| {
+            let trail = text.get(from..to).unwrap_or_default();
+            after.as_bytes().starts_with(trail).then(|| String::from_utf8_lossy(trail).into_owned())
+        };
+        if let Some(trail) = trail(visible, text.len()) {
+            return Ok(Tail { unfed: unfed.into_iter().collect(), trail });
+        }
+        let last = unfed.map_or(0, |id| vocabulary.text(&[id]).len());
+        let fed = text.len() - last;
+        let unfed = vocabulary.try_encode(text.get(fed..visible).unwrap_or_default())?;
+        Ok(Tail { unfed, trail: trail(visible, fed).unwrap_or_default() })
+    }
+
+    /// A turn, with what has to stand between it and this tail.
+    pub fn before(&self, turn: &str) -> String {
+        let text = format!("{BETWEEN}{turn}");
+        text.strip_prefix(self.trail.as_str()).unwrap_or(&text).to_owned()
     }
 }
 

@@ -99,8 +99,8 @@ pub fn run(args: &LogitsArgs, console: Console) -> Result<()> {
         vocabulary.check(&tokens, vocab)?;
     }
     let mut session = match &args.state {
-        Some(path) => Session::load(path, &model)?,
-        None => Session::new(&model),
+        Some(path) => Session::load(path, model.identity())?,
+        None => Session::new(model.new_state()),
     };
     tokens.splice(0..0, std::mem::take(&mut session.tail.unfed));
     if tokens.is_empty() {

@@ -109,8 +109,8 @@ pub fn run(args: &RunArgs, console: Console) -> Result<()> {
     let statistics = args.stats.then(|| Statistics::begin(&model));
     let mut sampler = args.sampling.sampler(SamplerParams::default(), &model, &vocabulary, 0)?;
     let mut session = match &args.state {
-        Some(path) => Session::load(path, &model)?,
-        None => Session::new(&model),
+        Some(path) => Session::load(path, model.identity())?,
+        None => Session::new(model.new_state()),
     };
     let first = std::mem::take(&mut session.tail).unfed;
     let fed = feed_text(&mut model, &mut session.state, &vocabulary, first, source, console)?;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use rwkv_model::{Event, GenerateOptions, Generated, Model, Sampler, SamplerParams};
+use rwkv_model::{Event, GenerateOptions, Model, Sampler, SamplerParams};
 
 use super::ChatArgs;
 use crate::console::Console;
@@ -37,7 +37,7 @@ impl<'a> Conversation<'a> {
         if args.stop.iter().any(String::is_empty) {
             return Err(Stop::usage("--stop is empty; expected a text"));
         }
-        let session = Session::new(&model);
+        let session = Session::new(model.new_state());
         let conversation = Conversation { args, model, vocabulary, session, answers: 0, console };
         conversation.sampler()?;
         Ok(conversation)
@@ -45,7 +45,7 @@ impl<'a> Conversation<'a> {
 
     /// Forgets what was said.
     pub fn reset(&mut self) {
-        self.session = Session::new(&self.model);
+        self.session = Session::new(self.model.new_state());
     }
 
     /// Saves what was said.
@@ -55,7 +55,7 @@ impl<'a> Conversation<'a> {
 
     /// Goes on from what was said there.
     pub fn load(&mut self, path: &Path) -> Result<()> {
-        self.session = Session::load(path, &self.model)?;
+        self.session = Session::load(path, self.model.identity())?;
         Ok(())
     }
 
@@ -73,15 +73,13 @@ impl<'a> Conversation<'a> {
 
     /// The tokens of a message and of all that stands before it.
     fn prompt(&self, message: &str) -> Result<Vec<u32>> {
-        let Tail { unfed, trail } = &self.session.tail;
         let turn = template::turn(message, self.args.think);
-        let text = if self.session.state.tokens() == 0 && unfed.is_empty() {
+        let text = if self.session.is_new() {
             format!("{}{turn}", self.args.system.as_deref().map(template::system).unwrap_or_default())
         } else {
-            let text = format!("{BETWEEN}{turn}");
-            text.strip_prefix(trail.as_str()).unwrap_or(&text).to_owned()
+            self.session.tail.before(&turn)
         };
-        let mut ids = unfed.clone();
+        let mut ids = self.session.tail.unfed.clone();
         let begin = ids.len();
         self.vocabulary.try_encode_into(text, &mut ids)?;
         self.vocabulary.check(&ids[begin..], self.model.config().vocab)?;
@@ -135,7 +133,7 @@ impl<'a> Conversation<'a> {
         if generated.tokens.is_empty() && section.requested() {
             return Ok(false);
         }
-        self.session.tail = tail_of(&generated, released, &self.vocabulary)?;
+        self.session.tail = Tail::of_answer(&generated.tokens, generated.unfed, released, &self.vocabulary)?;
         Ok(true)
     }
 
@@ -149,26 +147,6 @@ impl<'a> Conversation<'a> {
         }
         self.args.stop.iter().map(|stop| stop.as_bytes().to_vec()).collect()
     }
-}
-
-/// The end of an answer of which `visible` bytes are the answer, and what follows belongs to a stop string.
-///
-/// The next turn begins with [`template::after_answer`]. If the model's tokens end with a beginning of that, it goes on from
-/// there. Tokens that say something else after the answer are not fed, as far as the last one can be spared.
-fn tail_of(generated: &Generated, visible: usize, vocabulary: &Vocabulary) -> Result<Tail> {
-    let text = vocabulary.text(&generated.tokens);
-    let after = template::after_answer();
-    let trail = |from: usize, to: usize| {
-        let trail = text.get(from..to).unwrap_or_default();
-        after.as_bytes().starts_with(trail).then(|| String::from_utf8_lossy(trail).into_owned())
-    };
-    if let Some(trail) = trail(visible, text.len()) {
-        return Ok(Tail { unfed: generated.unfed.into_iter().collect(), trail });
-    }
-    let last = generated.unfed.map_or(0, |id| vocabulary.text(&[id]).len());
-    let fed = text.len() - last;
-    let unfed = vocabulary.try_encode(text.get(fed..visible).unwrap_or_default())?;
-    Ok(Tail { unfed, trail: trail(visible, fed).unwrap_or_default() })
 }
 
 /// An answer on its way to the user.
