@@ -84,8 +84,9 @@ impl Residence {
         }
     }
 
+    /// The bytes of a group. A read that fails is tried once more: a sweep is too much to lose to a disk that hesitated.
     pub fn lease(&self, group: GroupId) -> Result<Lease> {
-        self.cache.lease(group).map_err(failed)
+        twice(|| self.cache.lease(group)).map_err(failed)
     }
 
     /// The bytes of the group of vectors.
@@ -106,7 +107,8 @@ impl Residence {
             Some(group) => &group[at.offset_in_group + begin..][..at.row_bytes],
             None => {
                 buffer.resize(at.row_bytes, 0);
-                self.cache.read_at(at.offset_in_file + begin as u64, buffer).map_err(failed)?;
+                let offset = at.offset_in_file + begin as u64;
+                twice(|| self.cache.read_at(offset, buffer)).map_err(failed)?;
                 buffer
             }
         };
@@ -123,6 +125,13 @@ impl Residence {
     pub fn stats(&self) -> CacheStats {
         self.cache.stats()
     }
+}
+
+fn twice<T>(mut read: impl FnMut() -> Result<T, CacheError>) -> Result<T, CacheError> {
+    read().or_else(|error| {
+        tracing::warn!(%error, "weights could not be read; once more");
+        read()
+    })
 }
 
 fn failed(error: CacheError) -> ModelError {

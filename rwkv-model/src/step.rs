@@ -38,7 +38,7 @@ pub(crate) use scratch::Scratch;
 use std::ops::Range;
 
 use crate::block::Block;
-use crate::error::{Result, bail};
+use crate::error::{ModelError, Result, bail};
 use crate::model::Model;
 use crate::state::State;
 use rows::Pass;
@@ -65,12 +65,15 @@ pub struct Feed<'a> {
     pub tokens: &'a [u32],
     /// Which logits are wanted.
     pub logits: Logits,
+    /// If given, `[C]`: the hidden state of each token, which is what the head is multiplied with, is added to it, token by
+    /// token, so that the sum does not depend on how tokens are split over steps.
+    pub hidden_sum: Option<&'a mut [f64]>,
 }
 
 impl<'a> Feed<'a> {
     /// A session's next tokens.
     pub fn new(state: &'a mut State, tokens: &'a [u32], logits: Logits) -> Feed<'a> {
-        Feed { state, tokens, logits }
+        Feed { state, tokens, logits, hidden_sum: None }
     }
 
     fn logit_rows(&self) -> usize {
@@ -87,7 +90,11 @@ impl<'a> Feed<'a> {
 pub struct StepOutput<'m> {
     logits: &'m [f32],
     feeds: Vec<Range<usize>>,
+    errors: Errors,
 }
+
+/// What went wrong with each feed.
+type Errors = Vec<Option<ModelError>>;
 
 impl<'m> StepOutput<'m> {
     /// The logits that a feed asked for: row-major `[n, vocab]`, where `n` is 0 for [`Logits::None`], 1 for
@@ -97,6 +104,14 @@ impl<'m> StepOutput<'m> {
     /// The step had no such feed.
     pub fn logits(&self, feed: usize) -> &'m [f32] {
         &self.logits[self.feeds[feed].clone()]
+    }
+
+    /// What went wrong with a feed, of a step in which [each stands for itself](Model::step_each).
+    ///
+    /// # Panics
+    /// The step had no such feed.
+    pub fn error(&self, feed: usize) -> Option<&ModelError> {
+        self.errors[feed].as_ref()
     }
 }
 
@@ -116,35 +131,107 @@ impl Model {
     /// [their limit](crate::ModelOptions::kv_bytes). After that, unreadable weights or a value that is not finite: the error
     /// names the block, and all states of this step that were fed tokens are poisoned. The model can go on with others.
     pub fn step(&mut self, feeds: &mut [Feed<'_>]) -> Result<StepOutput<'_>> {
-        for feed in feeds.iter() {
-            feed.state.check_usable()?;
-            if !feed.state.belongs_to(&self.identity) {
-                bail!(State, "a state belongs to {}; expected {}", feed.state.identity(), self.identity);
-            }
-            feed.tokens.iter().try_for_each(|&token| self.check_token(token))?;
+        let mut errors = self.check(feeds);
+        if let Some(error) = take_first(&mut errors) {
+            return Err(error);
         }
-        let peaks = self.check_kv(feeds)?;
+        let (ranges, mut errors) = self.run(feeds, errors)?;
+        if let Some(error) = take_first(&mut errors) {
+            fed(feeds).for_each(|feed| feed.state.poison());
+            return Err(error);
+        }
+        Ok(StepOutput { logits: &self.logits, feeds: ranges, errors })
+    }
+
+    /// A [step](Model::step) in which what is wrong with one feed harms no other: [`StepOutput::error`] says what it was. Such
+    /// a feed has no logits. If it was refused before anything was touched, its state is as before; if a value was not finite,
+    /// it is poisoned.
+    ///
+    /// Where key/value caches of all feeds have no room together, the first ones get it.
+    ///
+    /// # Errors
+    /// Unreadable weights alone. All states of this step that were fed tokens are poisoned then.
+    pub fn step_each(&mut self, feeds: &mut [Feed<'_>]) -> Result<StepOutput<'_>> {
+        let errors = self.check(feeds);
+        let (ranges, errors) = self.run(feeds, errors)?;
+        Ok(StepOutput { logits: &self.logits, feeds: ranges, errors })
+    }
+
+    /// What is wrong with feeds before anything is touched.
+    fn check(&self, feeds: &[Feed<'_>]) -> Errors {
+        let mut more = 0;
+        let mut check = |feed: &Feed<'_>| {
+            self.check_feed(feed)?;
+            let peak = self.kv_peak(feed);
+            let needs = feed.state.kv_needs(&self.kv_budget, peak);
+            self.kv_budget.check(more + needs)?;
+            more += needs;
+            Ok(())
+        };
+        feeds.iter().map(|feed| check(feed).err()).collect()
+    }
+
+    fn check_feed(&self, feed: &Feed<'_>) -> Result<()> {
+        feed.state.check_usable()?;
+        if !feed.state.belongs_to(&self.identity) {
+            bail!(State, "a state belongs to {}; expected {}", feed.state.identity(), self.identity);
+        }
+        if let Some(sum) = &feed.hidden_sum {
+            let width = self.config().width;
+            assert_eq!(sum.len(), width, "a sum of hidden states has one number for each channel");
+        }
+        feed.tokens.iter().try_for_each(|&token| self.check_token(token))
+    }
+
+    /// Steps with the feeds that have no error, and says where the logits are and what went wrong.
+    fn run(&mut self, feeds: &mut [Feed<'_>], mut errors: Errors) -> Result<(Vec<Range<usize>>, Errors)> {
+        // A feed that was refused is one without tokens.
+        let mut refused: Vec<(usize, &[u32])> = Vec::new();
+        for (index, feed) in feeds.iter_mut().enumerate().filter(|(index, _)| errors[*index].is_some()) {
+            refused.push((index, std::mem::take(&mut feed.tokens)));
+        }
+        let ranges = self.make_room_for_logits(feeds);
+        for feed in fed(feeds) {
+            let peak = self.kv_peak(feed);
+            feed.state.poison();
+            feed.state.charge_kv(&self.kv_budget, peak);
+        }
+        let done = self.sweep_all(feeds, &mut errors);
+        if done.is_ok() {
+            for (feed, error) in feeds.iter_mut().zip(&errors) {
+                if error.is_none() && !feed.tokens.is_empty() {
+                    self.counters.tokens += feed.tokens.len() as u64;
+                    feed.state.commit(feed.tokens.len());
+                }
+            }
+        }
+        for (index, tokens) in refused {
+            feeds[index].tokens = tokens;
+        }
+        done.map(|()| (ranges, errors))
+    }
+
+    /// Where the logits of each feed are.
+    fn make_room_for_logits(&mut self, feeds: &[Feed<'_>]) -> Vec<Range<usize>> {
         let vocab = self.config().vocab;
-        let mut ranges = Vec::with_capacity(feeds.len());
         let mut end = 0;
-        for feed in feeds.iter() {
+        let ranges = feeds.iter().map(|feed| {
             let begin = end;
             end += feed.logit_rows() * vocab;
-            ranges.push(begin..end);
-        }
+            begin..end
+        });
+        let ranges = ranges.collect();
         // The memory of a step that wanted very many logits is not kept for ever.
         if self.logits.capacity() > (4 * end).max(16 * vocab) {
             self.logits = Vec::new();
         }
         self.logits.resize(end, 0.0);
-        let live = || feeds.iter().filter(|feed| !feed.tokens.is_empty());
-        let rows: usize = live().map(|feed| feed.tokens.len()).sum();
-        for (feed, peak) in feeds.iter_mut().zip(peaks).filter(|(feed, _)| !feed.tokens.is_empty()) {
-            feed.state.poison();
-            feed.state.charge_kv(&self.kv_budget, peak);
-        }
+        ranges
+    }
+
+    fn sweep_all(&mut self, feeds: &mut [Feed<'_>], errors: &mut Errors) -> Result<()> {
         for sweep in sweeps(feeds, self.chunk_rows) {
-            let mut pass = Pass::new(self, feeds, &sweep);
+            let mut pass = Pass::new(self, feeds, &sweep, errors);
             pass.embed()?;
             for block in pass.weights.config.blocks() {
                 match block {
@@ -157,19 +244,20 @@ impl Model {
             self.counters.sweeps += 1;
             self.counters.dense_bytes += self.swept_bytes(!sweep.wanted.is_empty());
         }
-        self.counters.tokens += rows as u64;
-        for feed in feeds.iter_mut().filter(|feed| !feed.tokens.is_empty()) {
-            feed.state.commit(feed.tokens.len());
-        }
-        Ok(StepOutput { logits: &self.logits, feeds: ranges })
+        Ok(())
     }
 
-    /// The most bytes that each feed's key/value cache will take, if there is room for them.
-    fn check_kv(&self, feeds: &[Feed<'_>]) -> Result<Vec<u64>> {
-        let peak = |feed: &Feed<'_>| feed.state.kv_peak_bytes(feed.tokens.len(), self.chunk_rows);
-        let peaks: Vec<u64> = feeds.iter().map(peak).collect();
-        let needs = feeds.iter().zip(&peaks).map(|(feed, &peak)| feed.state.kv_needs(&self.kv_budget, peak));
-        self.kv_budget.check(needs.fold(0, u64::saturating_add))?;
-        Ok(peaks)
+    /// The most bytes that a feed's key/value cache will take.
+    fn kv_peak(&self, feed: &Feed<'_>) -> u64 {
+        feed.state.kv_peak_bytes(feed.tokens.len(), self.chunk_rows)
     }
+}
+
+/// The feeds that are fed something.
+fn fed<'s, 'a>(feeds: &'s mut [Feed<'a>]) -> impl Iterator<Item = &'s mut Feed<'a>> {
+    feeds.iter_mut().filter(|feed| !feed.tokens.is_empty())
+}
+
+fn take_first(errors: &mut Errors) -> Option<ModelError> {
+    errors.iter_mut().find_map(Option::take)
 }

@@ -20,7 +20,7 @@ impl Pass<'_, '_> {
         let block = Block::Attention(number);
         let at = &self.weights.attention[number];
         let vectors = at.vectors.view(self.residence.vectors(), self.weights.config.width);
-        self.add_and_norm(vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias))?;
+        self.add_and_norm(vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias));
         let group = self.residence.lease(at.projections.group)?;
         self.project_attention(block, &group);
         self.attend(number);

@@ -19,7 +19,7 @@ impl Pass<'_, '_> {
         let width = self.weights.config.width;
         let vectors = self.weights.vectors_of(block).view(self.residence.vectors(), width);
         let (weight, bias) = (vectors.get(BlockVector::Ln2Weight), vectors.get(BlockVector::Ln2Bias));
-        self.add_and_norm(weight, bias)?;
+        self.add_and_norm(weight, bias);
         {
             let group = self.residence.lease(at.key_group)?;
             self.mix_and_multiply_key(block, vectors.get(BlockVector::FfnMixK), at.key.view(&group));

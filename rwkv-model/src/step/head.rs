@@ -26,11 +26,24 @@ impl Pass<'_, '_> {
         let width = self.weights.config.width;
         let vectors = self.residence.vectors();
         let [weight, bias] = self.weights.ln_out.map(|offset| vector_at(vectors, offset, width));
-        self.add_and_norm(weight, bias)?;
+        self.add_and_norm(weight, bias);
+        self.sum_hidden();
         if self.sweep.wanted.is_empty() {
             return Ok(());
         }
         self.multiply_head()
+    }
+
+    /// Adds the rows of feeds that want their sum.
+    fn sum_hidden(&mut self) {
+        let width = self.weights.config.width;
+        for span in &self.sweep.spans {
+            if let Some(sum) = &mut self.feeds[span.feed].hidden_sum {
+                for row in self.scratch.normed.chunks_exact(width).skip(span.first_row).take(span.rows) {
+                    sum.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
+                }
+            }
+        }
     }
 
     fn multiply_head(&mut self) -> Result<()> {

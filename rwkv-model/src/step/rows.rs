@@ -1,14 +1,14 @@
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rwkv_kernels::{Isa, Team, add_assign, layer_norm};
 
 use super::sweep::Sweep;
 use super::tasks::for_rows;
-use super::{Feed, Scratch};
+use super::{Errors, Feed, Scratch};
 use crate::block::Block;
 use crate::counters::StepCounters;
-use crate::error::{Result, bail};
+use crate::error::{ErrorKind, ModelError, Result};
 use crate::model::Model;
 use crate::residency::Residence;
 use crate::weights::Weights;
@@ -27,6 +27,8 @@ pub(super) struct Pass<'p, 'f> {
     pub counters: &'p mut StepCounters,
     pub feeds: &'p mut [Feed<'f>],
     pub sweep: &'p Sweep,
+    /// By feed.
+    errors: &'p mut Errors,
     /// What gave the values that are to be added to the residual stream.
     pub stage: Stage,
 }
@@ -52,7 +54,12 @@ impl fmt::Display for Stage {
 }
 
 impl<'p, 'f> Pass<'p, 'f> {
-    pub fn new(model: &'p mut Model, feeds: &'p mut [Feed<'f>], sweep: &'p Sweep) -> Pass<'p, 'f> {
+    pub fn new(
+        model: &'p mut Model,
+        feeds: &'p mut [Feed<'f>],
+        sweep: &'p Sweep,
+        errors: &'p mut Errors,
+    ) -> Pass<'p, 'f> {
         model.scratch.reset(&model.weights.config, sweep.rows);
         model.residence.expect_sweep(!sweep.wanted.is_empty());
         Pass {
@@ -65,6 +72,7 @@ impl<'p, 'f> Pass<'p, 'f> {
             counters: &mut model.counters,
             feeds,
             sweep,
+            errors,
             stage: Stage::Embedding,
         }
     }
@@ -82,13 +90,15 @@ impl<'p, 'f> Pass<'p, 'f> {
     }
 
     /// Adds what the last stage gave to the residual stream, and norms it.
-    pub fn add_and_norm(&mut self, weight: &[f32], bias: &[f32]) -> Result<()> {
+    ///
+    /// A row that is not finite is an error of its feed, and goes on as zeros.
+    pub fn add_and_norm(&mut self, weight: &[f32], bias: &[f32]) {
         let (isa, stage) = (self.isa, self.stage);
         let Scratch { x, normed, delta, .. } = &mut *self.scratch;
         let delta = if matches!(stage, Stage::Embedding) { None } else { Some(&*delta) };
         let width = self.weights.config.width;
         let elements = x.len();
-        let first_bad = AtomicUsize::new(usize::MAX);
+        let bad_rows = Mutex::new(Vec::new());
         let rows = x.chunks_exact_mut(width).zip(normed.chunks_exact_mut(width)).enumerate();
         for_rows(self.team, elements, rows, |(r, (x, normed))| {
             if let Some(delta) = delta {
@@ -97,22 +107,25 @@ impl<'p, 'f> Pass<'p, 'f> {
                 }
             }
             if !all_finite(x) {
-                first_bad.fetch_min(*r, Ordering::Relaxed);
+                bad_rows.lock().unwrap_or_else(PoisonError::into_inner).push(*r);
+                x.fill(0.0);
             }
             layer_norm(isa, x, weight, bias, LN_EPS, normed);
         });
-        match first_bad.into_inner() {
-            usize::MAX => Ok(()),
-            row => self.not_finite(stage, row),
-        }
+        let mut bad_rows = bad_rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+        bad_rows.sort_unstable();
+        bad_rows.into_iter().for_each(|row| self.not_finite(stage, row));
     }
 
-    fn not_finite(&self, stage: Stage, row: usize) -> Result<()> {
-        let spans = self.sweep.spans.iter().rev();
-        let span = spans.clone().find(|span| span.first_row <= row).expect("every row is in a span");
+    fn not_finite(&mut self, stage: Stage, row: usize) {
+        let mut spans = self.sweep.spans.iter().rev();
+        let span = spans.find(|span| span.first_row <= row).expect("every row is in a span");
         let token = span.first_token + (row - span.first_row);
         let feed = span.feed;
-        bail!(NonFinite, "{stage} gave a value that is not finite, at token {token} of feed {feed}")
+        self.errors[feed].get_or_insert_with(|| {
+            let message = format!("{stage} gave a value that is not finite, at token {token} of feed {feed}");
+            ModelError::new(ErrorKind::NonFinite, message)
+        });
     }
 }
 

@@ -33,7 +33,7 @@ impl Pass<'_, '_> {
     pub fn time_mix(&mut self, block: usize) -> Result<()> {
         let at = &self.weights.blocks[block];
         let vectors = at.vectors.view(self.residence.vectors(), self.weights.config.width);
-        self.add_and_norm(vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias))?;
+        self.add_and_norm(vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias));
         self.mix_six(block, at.mix_forms(), vectors);
         let group = self.residence.lease(at.projections.group)?;
         self.project(at, &group);
