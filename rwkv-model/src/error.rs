@@ -1,15 +1,16 @@
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// What went wrong, and where.
 ///
 /// Displays as one lower-case line that says what was found and what was expected; the cause, where there
 /// is one, is the error's [`source`](Error::source).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ModelError {
     kind: ErrorKind,
     message: String,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 /// The result type of this crate.
@@ -41,6 +42,8 @@ pub enum ErrorKind {
     Io,
     /// A callback asked to stop.
     Cancelled,
+    /// The engine of a scheduler was lost to a panic, which is a bug.
+    Engine,
 }
 
 impl ModelError {
@@ -49,7 +52,7 @@ impl ModelError {
     }
 
     pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> ModelError {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
     }
 

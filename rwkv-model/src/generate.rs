@@ -6,7 +6,7 @@ use crate::model::Model;
 use crate::sampler::Sampler;
 use crate::state::State;
 use crate::step::{Feed, Logits};
-use crate::stop::StopMatcher;
+use crate::text::Text;
 
 /// When generation ends, and what tokens are as text.
 #[derive(Clone)]
@@ -75,6 +75,10 @@ pub enum FinishReason {
     Length,
     /// The callback broke off.
     Cancelled,
+    /// A scheduled request did not begin within its time.
+    QueueLimit,
+    /// A scheduled request did not end within its time.
+    TimeLimit,
 }
 
 /// What was generated.
@@ -134,7 +138,7 @@ impl Model {
         options: &GenerateOptions<'_>,
         on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> Result<Generated> {
-        let mut text = Text::new(options)?;
+        let mut text = Text::new(&options.stop_strings)?;
         let vocab = self.config().vocab;
         if sampler.vocab() != vocab {
             bail!(Parameter, "a sampler for {} tokens; expected {vocab}", sampler.vocab());
@@ -159,8 +163,8 @@ impl Model {
             }
             sampler.accept(token);
             tokens.push(token);
-            let found = text.push(token);
-            let flow = on_event(Event::Token { id: token, bytes: &text.released });
+            let found = text.push(token, options.token_bytes);
+            let flow = on_event(Event::Token { id: token, bytes: text.released() });
             let finish = match (found, flow) {
                 (Some(index), _) => Some(FinishReason::StopString(index)),
                 (None, ControlFlow::Break(())) => Some(FinishReason::Cancelled),
@@ -173,7 +177,7 @@ impl Model {
         };
         if matches!(finish, FinishReason::StopToken(_) | FinishReason::Length) && text.finish() {
             // The text has ended already: there is nothing left to break off.
-            let _ = on_event(Event::Rest { bytes: &text.released });
+            let _ = on_event(Event::Rest { bytes: text.released() });
         }
         Ok(Generated { tokens, finish, unfed })
     }
@@ -195,35 +199,5 @@ impl Model {
             }
         }
         Ok(FinishReason::Length)
-    }
-}
-
-/// The text on its way out.
-struct Text<'a> {
-    matcher: StopMatcher,
-    token_bytes: &'a dyn Fn(u32, &mut Vec<u8>),
-    bytes: Vec<u8>,
-    released: Vec<u8>,
-}
-
-impl<'a> Text<'a> {
-    fn new(options: &GenerateOptions<'a>) -> Result<Text<'a>> {
-        let matcher = StopMatcher::new(&options.stop_strings)?;
-        Ok(Text { matcher, token_bytes: options.token_bytes, bytes: Vec::new(), released: Vec::new() })
-    }
-
-    /// Leaves in `released` what the token sets free; returns the stop string that it completes.
-    fn push(&mut self, token: u32) -> Option<usize> {
-        self.bytes.clear();
-        self.released.clear();
-        (self.token_bytes)(token, &mut self.bytes);
-        self.matcher.push(&self.bytes, &mut self.released)
-    }
-
-    /// Leaves in `released` what is still held back; whether there is anything.
-    fn finish(&mut self) -> bool {
-        self.released.clear();
-        self.matcher.finish(&mut self.released);
-        !self.released.is_empty()
     }
 }

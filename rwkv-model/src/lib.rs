@@ -4,6 +4,7 @@
 //!
 //! - [`Model`], [`State`], [`Feed`]: running; the course of a step is explained at the head of `step.rs`
 //! - [`Sampler`], [`StopMatcher`], [`GenerateOptions`]: from logits to text
+//! - [`Scheduler`]: many sessions, one sweep; how it goes is explained at the head of `scheduler.rs`
 //! - [`convert()`], [`WeightSource`]: from a checkpoint to a pack; which tensor goes where stands at the head of `convert.rs`
 //! - [`Config`], [`Family`]: what a checkpoint is
 #![forbid(unsafe_code)]
@@ -25,10 +26,12 @@ mod names;
 mod residency;
 mod rng;
 mod sampler;
+mod scheduler;
 mod state;
 mod step;
 mod stop;
 mod synthetic;
+mod text;
 mod weights;
 
 pub use attention::{Attention, Compression, TopK};
@@ -47,6 +50,10 @@ pub use model::{Model, ModelOptions};
 pub use names::Family;
 pub use residency::Residency;
 pub use sampler::{Sampler, SamplerParams, is_uncounted_text};
+pub use scheduler::{
+    Finished, OnSweep, PrefixStats, Request, Scheduler, SchedulerOptions, SchedulerStats, SessionEvent, Sink,
+    SubmitError, SweepReport, SweptSession, Ticket, Timings, TokenBytes, TokenLogprobs,
+};
 pub use state::State;
 pub use step::{Feed, Logits, StepOutput};
 pub use stop::StopMatcher;

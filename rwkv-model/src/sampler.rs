@@ -28,7 +28,8 @@ use rwkv_kernels::{Isa, exp};
 
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::rng::Rng;
-use cut::{Cuts, Cutter, largest, sum};
+use cut::{Cuts, Cutter};
+pub(crate) use cut::{largest, sum};
 
 /// Chooses tokens, and remembers for the penalties which were accepted.
 #[derive(Debug, Clone)]

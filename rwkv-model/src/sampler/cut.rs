@@ -113,7 +113,7 @@ fn bin_of(logit: f32, max: f32) -> u8 {
 }
 
 /// The sum in a fixed order that does not wait for itself.
-pub(super) fn sum(weights: &[f32]) -> f64 {
+pub(crate) fn sum(weights: &[f32]) -> f64 {
     let mut lanes = [0.0; 8];
     for part in weights.chunks(8) {
         for (lane, &weight) in lanes.iter_mut().zip(part) {
@@ -124,7 +124,7 @@ pub(super) fn sum(weights: &[f32]) -> f64 {
 }
 
 /// The largest number, and whether one is NaN.
-pub(super) fn largest(logits: &[f32]) -> (f32, bool) {
+pub(crate) fn largest(logits: &[f32]) -> (f32, bool) {
     let mut lanes = [f32::NEG_INFINITY; 16];
     let mut nan = [false; 16];
     for part in logits.chunks(16) {

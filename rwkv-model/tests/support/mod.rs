@@ -4,6 +4,7 @@
 
 pub mod random;
 pub mod reference;
+pub mod sessions;
 
 use std::path::PathBuf;
 

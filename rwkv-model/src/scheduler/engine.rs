@@ -1,0 +1,286 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rwkv_kernels::Isa;
+
+use super::inbox::{Inbox, Taken};
+use super::pace::Pace;
+use super::prefix::{LEAST_TOKENS, PrefixCache};
+use super::request::{OnSweep, TokenBytes};
+use super::session::{End, Ended, Ending, Pending, Session};
+use super::stats::SchedulerStats;
+use super::sweep::{SweepReport, SweptSession, share};
+use crate::error::{ErrorKind, ModelError};
+use crate::generate::FinishReason;
+use crate::model::Model;
+use crate::step::Feed;
+
+/// Rows of a session in a sweep if the logits of all of them are wanted: their memory.
+const LOGIT_ROWS: usize = 16;
+/// How often in a sequence of generated tokens a state is kept that others may go on from.
+const CHECKPOINT_TOKENS: usize = 16;
+
+/// What the engine's thread owns.
+pub(super) struct Engine {
+    pub model: Model,
+    pub isa: Isa,
+    pub inbox: Arc<Inbox>,
+    pub token_bytes: TokenBytes,
+    pub on_sweep: Option<OnSweep>,
+    pub sessions: Vec<Session>,
+    pub prefixes: PrefixCache,
+    pub pace: Pace,
+    /// How many sessions run at most.
+    pub most_sessions: usize,
+    /// The most rows of a sweep.
+    pub most_rows: usize,
+    /// Whether sweeps with decoding sessions have fewer, by the pace.
+    pub is_paced: bool,
+    pub totals: SchedulerStats,
+}
+
+impl Engine {
+    /// Works until there is nothing more to come.
+    pub fn run(mut self) {
+        if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            tracing::error!("the engine of a scheduler panicked; all its sessions fail");
+        }
+        self.inbox.close();
+        let lost = || End::Failed(ModelError::new(ErrorKind::Engine, "the engine has stopped by a panic"));
+        for session in std::mem::take(&mut self.sessions) {
+            self.count(session.end(lost()).ending);
+        }
+        for pending in self.inbox.take_all() {
+            self.count(pending.end(lost()));
+        }
+        self.publish();
+        self.inbox.finish();
+    }
+
+    fn work(&mut self) {
+        loop {
+            let free = self.most_sessions - self.sessions.len();
+            let Some(Taken { begin, ended, cancel_all }) = self.inbox.take(free, self.sessions.is_empty())
+            else {
+                return;
+            };
+            for (pending, end) in ended {
+                let ending = pending.end(end);
+                self.count(ending);
+            }
+            begin.into_iter().for_each(|pending| self.begin(pending));
+            let now = Instant::now();
+            self.end_where(|session| match cancel_all {
+                true => Err(End::Finished(FinishReason::Cancelled)),
+                false => session.check(now),
+            });
+            if !self.sessions.is_empty() {
+                self.sweep();
+            }
+            self.publish();
+        }
+    }
+
+    /// Begins a session, with a state that is known if there is one.
+    fn begin(&mut self, mut pending: Pending) {
+        let request = &mut pending.request;
+        request.reuse &= self.prefixes.is_enabled() && request.state.is_none();
+        let is_whole = request.embedding || request.prompt_logprobs.is_some();
+        let hit = match request.reuse && !is_whole {
+            true => self.prefixes.find(&request.prompt, request.max_tokens != Some(0)),
+            false => None,
+        };
+        let shared = if request.reuse { self.prefixes.shared(&request.prompt) } else { 0 };
+        let (reused, logits, state) = match hit {
+            Some(hit) => (hit.tokens, hit.logits, hit.state),
+            None => (0, None, request.state.take().unwrap_or_else(|| self.model.new_state())),
+        };
+        let (mut session, told) = Session::begin(pending, state, reused, self.model.config().width);
+        session.cut = Some(shared).filter(|&cut| cut >= reused + LEAST_TOKENS && cut < session.tokens.len());
+        let told = told.and_then(|()| match logits {
+            _ if !session.is_ready() => Ok(()),
+            Some(logits) if session.generates() => {
+                let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
+                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
+                after.choose(&mut session, &logits)
+            }
+            _ => Err(End::Finished(FinishReason::Length)),
+        });
+        match told {
+            Ok(()) => self.sessions.push(session),
+            Err(end) => self.end(session, end),
+        }
+    }
+
+    /// The rows of each session in the next sweep.
+    fn rows(&self) -> Vec<usize> {
+        let wanted: Vec<usize> = self.sessions.iter().map(|session| session.wanted(LOGIT_ROWS)).collect();
+        let prefilling = self.sessions.iter().filter(|session| session.is_prefilling()).count();
+        let decoding = wanted.len() - prefilling;
+        let mut rows = self.most_rows;
+        if self.is_paced && decoding > 0 {
+            rows = rows.min(decoding + self.pace.prompt_rows(decoding).max(prefilling));
+        }
+        share(&wanted, rows)
+    }
+
+    /// One sweep for all sessions.
+    fn sweep(&mut self) {
+        let rows = self.rows();
+        let report = self.report_of(&rows);
+        let mut feeds: Vec<Feed<'_>> =
+            self.sessions.iter_mut().zip(&rows).map(|(session, &rows)| session.feed(rows)).collect();
+        let begin = Instant::now();
+        let output = self.model.step_each(&mut feeds);
+        let time = begin.elapsed();
+        drop(feeds);
+        let mut ends: Vec<Result<(), End>> = Vec::with_capacity(rows.len());
+        match output {
+            Err(error) => {
+                tracing::warn!(%error, sessions = rows.len(), "a sweep failed, and its sessions with it");
+                ends.extend(rows.iter().map(|_| Err(End::Failed(error.clone()))));
+            }
+            Ok(output) => {
+                self.pace.record(report.rows, time);
+                let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
+                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
+                for (index, (session, &rows)) in self.sessions.iter_mut().zip(&rows).enumerate() {
+                    ends.push(match output.error(index) {
+                        Some(error) => after.refused(error),
+                        None => after.fed(session, rows, output.logits(index)),
+                    });
+                }
+            }
+        }
+        self.totals.sweeps += 1;
+        self.totals.sweep_time += time;
+        (self.totals.last_rows, self.totals.last_sweep_time) = (report.rows, time);
+        if let Some(on_sweep) = &self.on_sweep {
+            on_sweep(&self.model, &SweepReport { time, ..report });
+        }
+        let mut ends = ends.into_iter();
+        self.end_where(|_| ends.next().expect("every session was in the sweep"));
+    }
+
+    fn report_of(&self, rows: &[usize]) -> SweepReport {
+        let sessions = self.sessions.iter().zip(rows);
+        let swept = |(session, &rows): (&Session, &usize)| SweptSession {
+            id: session.id,
+            rows,
+            prefill: session.is_prefilling(),
+        };
+        SweepReport {
+            number: self.totals.sweeps,
+            time: Duration::ZERO,
+            rows: rows.iter().sum(),
+            sessions: sessions.map(swept).collect(),
+        }
+    }
+
+    /// Ends the sessions of which `check` says so; it is asked about each in turn.
+    fn end_where(&mut self, mut check: impl FnMut(&Session) -> Result<(), End>) {
+        for session in std::mem::take(&mut self.sessions) {
+            match check(&session) {
+                Ok(()) => self.sessions.push(session),
+                Err(end) => self.end(session, end),
+            }
+        }
+    }
+
+    /// Ends a session, and keeps what others may go on from.
+    fn end(&mut self, mut session: Session, end: End) {
+        let (reuse, checkpoint) = (session.request.reuse, session.checkpoint.take());
+        let Ended { ending, tokens, state } = session.end(end);
+        self.count(ending);
+        if !reuse || ending == Ending::Failed {
+            return;
+        }
+        if let Some((len, state)) = checkpoint
+            && len < tokens.len()
+        {
+            self.prefixes.keep(&tokens[..len], || (state, None));
+        }
+        if let Some(state) = state {
+            self.prefixes.keep(&tokens, || (state, None));
+        }
+    }
+
+    fn count(&mut self, ending: Ending) {
+        let totals = &mut self.totals;
+        *match ending {
+            Ending::Completed => &mut totals.completed,
+            Ending::Cancelled => &mut totals.cancelled,
+            Ending::TimedOut => &mut totals.timed_out,
+            Ending::Failed => &mut totals.failed,
+        } += 1;
+    }
+
+    /// Lets others see the counters.
+    fn publish(&mut self) {
+        let totals = &mut self.totals;
+        totals.running = self.sessions.len();
+        totals.prefilling = self.sessions.iter().filter(|session| session.is_prefilling()).count();
+        totals.prefix = self.prefixes.stats();
+        totals.steps = self.model.counters();
+        totals.cache = self.model.cache_stats();
+        totals.kv_bytes = self.model.kv_bytes();
+        self.inbox.publish(totals);
+    }
+}
+
+/// What follows on a sweep for each of its sessions.
+struct After<'a> {
+    prefixes: &'a mut PrefixCache,
+    token_bytes: &'a dyn Fn(u32, &mut Vec<u8>),
+    isa: Isa,
+    totals: &'a mut SchedulerStats,
+}
+
+impl After<'_> {
+    /// A session whose feed had an error.
+    fn refused(&mut self, error: &ModelError) -> Result<(), End> {
+        // States of known prefixes make room for those of sessions.
+        match error.kind() {
+            ErrorKind::Budget if self.prefixes.evict() => Ok(()),
+            _ => Err(End::Failed(error.clone())),
+        }
+    }
+
+    /// A session that was fed.
+    fn fed(&mut self, session: &mut Session, rows: usize, logits: &[f32]) -> Result<(), End> {
+        let was_prefilling = session.is_prefilling();
+        session.fed(rows, logits, self.isa)?;
+        if was_prefilling {
+            self.totals.prompt_tokens += rows as u64;
+        }
+        if session.cut == Some(session.fed) {
+            session.cut = None;
+            self.prefixes.keep(&session.tokens[..session.fed], || (session.state.clone(), None));
+        }
+        if !session.is_ready() {
+            return Ok(());
+        }
+        if !session.generates() {
+            return Err(End::Finished(FinishReason::Length));
+        }
+        let vocab = session.vocab();
+        let logits = &logits[logits.len() - vocab..];
+        if session.request.reuse {
+            if was_prefilling {
+                let kept = || (session.state.clone(), Some(logits.to_vec()));
+                self.prefixes.keep(&session.tokens, kept);
+            } else if session.completion().is_multiple_of(CHECKPOINT_TOKENS) {
+                session.checkpoint = Some((session.fed, session.state.clone()));
+            }
+        }
+        self.choose(session, logits)
+    }
+
+    fn choose(&mut self, session: &mut Session, logits: &[f32]) -> Result<(), End> {
+        let before = session.completion();
+        let chosen = session.choose(logits, self.isa, self.token_bytes);
+        self.totals.completion_tokens += (session.completion() - before) as u64;
+        chosen
+    }
+}

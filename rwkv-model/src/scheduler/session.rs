@@ -1,0 +1,330 @@
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use rwkv_kernels::Isa;
+
+use super::event::{Finished, SessionEvent, Timings};
+use super::logprobs::TokenLogprobs;
+use super::request::{Request, Sink};
+use crate::error::ModelError;
+use crate::generate::FinishReason;
+use crate::sampler::Sampler;
+use crate::state::State;
+use crate::step::{Feed, Logits};
+use crate::text::Text;
+
+/// A request that was found good.
+pub(super) struct Pending {
+    pub id: u64,
+    pub cancelled: Arc<AtomicBool>,
+    pub request: Request,
+    pub sampler: Sampler,
+    pub text: Text,
+    pub sink: Sink,
+    pub submitted: Instant,
+}
+
+/// Why a session ends.
+#[derive(Debug)]
+pub(super) enum End {
+    Finished(FinishReason),
+    Failed(ModelError),
+    /// The sink broke off: nobody is told.
+    Gone,
+}
+
+/// What is left of a session.
+pub(super) struct Ended {
+    pub ending: Ending,
+    /// The tokens that the state has seen.
+    pub tokens: Vec<u32>,
+    /// Unless it went to the one who asked for it.
+    pub state: Option<State>,
+}
+
+/// How a session ended, for the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Completed,
+    Cancelled,
+    TimedOut,
+    Failed,
+}
+
+/// A session that runs.
+pub(super) struct Session {
+    pub id: u64,
+    cancelled: Arc<AtomicBool>,
+    pub request: Request,
+    sampler: Sampler,
+    text: Text,
+    sink: Sink,
+    pub state: State,
+    /// The prompt and what was generated.
+    pub tokens: Vec<u32>,
+    prompt: usize,
+    /// Tokens that the state has seen.
+    pub fed: usize,
+    reused: usize,
+    completion: usize,
+    hidden_sum: Option<Vec<f64>>,
+    prompt_logprobs: Vec<TokenLogprobs>,
+    /// Where the prompt is to be cut, so that the state there can be kept.
+    pub cut: Option<usize>,
+    /// The state after so many tokens, on the way.
+    pub checkpoint: Option<(usize, State)>,
+    submitted: Instant,
+    began: Instant,
+    first_token: Option<Instant>,
+}
+
+impl Session {
+    /// Begins a session with a state that has seen so many tokens of the prompt.
+    pub fn begin(pending: Pending, state: State, reused: usize, width: usize) -> (Session, Result<(), End>) {
+        let Pending { id, cancelled, mut request, sampler, text, sink, submitted } = pending;
+        let tokens = std::mem::take(&mut request.prompt);
+        let hidden_sum = request.embedding.then(|| vec![0.0; width]);
+        let mut session = Session {
+            id,
+            cancelled,
+            request,
+            sampler,
+            text,
+            sink,
+            state,
+            prompt: tokens.len(),
+            tokens,
+            fed: reused,
+            reused,
+            completion: 0,
+            hidden_sum,
+            prompt_logprobs: Vec::new(),
+            cut: None,
+            checkpoint: None,
+            submitted,
+            began: Instant::now(),
+            first_token: None,
+        };
+        let queued = session.began - submitted;
+        let told = session.tell(SessionEvent::Started { reused, queued });
+        (session, told)
+    }
+
+    /// Whether some of the prompt is not fed yet.
+    pub fn is_prefilling(&self) -> bool {
+        self.fed < self.prompt
+    }
+
+    /// Whether tokens are to be generated.
+    pub fn generates(&self) -> bool {
+        self.request.max_tokens != Some(0)
+    }
+
+    /// How many tokens were generated.
+    pub fn completion(&self) -> usize {
+        self.completion
+    }
+
+    pub fn vocab(&self) -> usize {
+        self.sampler.vocab()
+    }
+
+    /// How many tokens can be fed next.
+    pub fn wanted(&self, logit_rows: usize) -> usize {
+        let end = self.cut.filter(|&cut| self.fed < cut).unwrap_or(self.tokens.len());
+        let most = if self.request.prompt_logprobs.is_some() { logit_rows } else { usize::MAX };
+        (end - self.fed).min(most)
+    }
+
+    /// The next tokens.
+    pub fn feed(&mut self, rows: usize) -> Feed<'_> {
+        let end = self.fed + rows;
+        let logits = if self.request.prompt_logprobs.is_some() && self.fed < self.prompt {
+            Logits::All
+        } else if end == self.tokens.len() && self.generates() {
+            Logits::Last
+        } else {
+            Logits::None
+        };
+        let hidden_sum = if self.fed < self.prompt { self.hidden_sum.as_deref_mut() } else { None };
+        Feed { hidden_sum, ..Feed::new(&mut self.state, &self.tokens[self.fed..end], logits) }
+    }
+
+    /// Takes in that tokens were fed, with the logits that were wanted.
+    pub fn fed(&mut self, rows: usize, logits: &[f32], isa: Isa) -> Result<(), End> {
+        let was_prefilling = self.is_prefilling();
+        if let (Some(count), true) = (self.request.prompt_logprobs, was_prefilling) {
+            let nexts = self.tokens[self.fed + 1..self.prompt.min(self.fed + rows + 1)].iter();
+            let vocab = self.sampler.vocab();
+            let found = nexts
+                .zip(logits.chunks_exact(vocab))
+                .map(|(&next, logits)| TokenLogprobs::new(isa, logits, next, count));
+            self.prompt_logprobs.extend(found);
+        }
+        self.fed += rows;
+        if was_prefilling {
+            let (done, total) = (self.fed, self.prompt);
+            self.tell(SessionEvent::Prefill { done, total })?;
+        }
+        Ok(())
+    }
+
+    /// Whether the state has seen all tokens, and the next one is to be chosen.
+    pub fn is_ready(&self) -> bool {
+        self.fed == self.tokens.len()
+    }
+
+    /// Chooses a token.
+    pub fn choose(
+        &mut self,
+        logits: &[f32],
+        isa: Isa,
+        token_bytes: &dyn Fn(u32, &mut Vec<u8>),
+    ) -> Result<(), End> {
+        let token = self.sampler.sample(logits).map_err(End::Failed)?;
+        if self.first_token.is_none() {
+            self.first_token = Some(Instant::now());
+        }
+        if self.request.stop_tokens.contains(&token) {
+            return Err(End::Finished(FinishReason::StopToken(token)));
+        }
+        self.sampler.accept(token);
+        self.tokens.push(token);
+        self.completion += 1;
+        let found = self.text.push(token, token_bytes);
+        let logprobs = self.request.logprobs.map(|count| TokenLogprobs::new(isa, logits, token, count));
+        let bytes = self.text.released().to_vec();
+        self.tell(SessionEvent::Token { id: token, bytes, logprobs })?;
+        match found {
+            Some(index) => Err(End::Finished(FinishReason::StopString(index))),
+            None if Some(self.completion) == self.request.max_tokens => {
+                Err(End::Finished(FinishReason::Length))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether someone, or its time, has ended it.
+    pub fn check(&self, now: Instant) -> Result<(), End> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(End::Finished(FinishReason::Cancelled));
+        }
+        match self.request.time_limit {
+            Some(limit) if now.saturating_duration_since(self.began) >= limit => {
+                Err(End::Finished(FinishReason::TimeLimit))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that it is over.
+    pub fn end(self, end: End) -> Ended {
+        let now = Instant::now();
+        let Session { request, state, mut tokens, mut text, mut sink, .. } = self;
+        let ending = Ending::of(&end);
+        let unfed = if self.fed < self.prompt { None } else { tokens.get(self.fed).copied() };
+        tokens.truncate(self.fed);
+        let reason = match end {
+            End::Finished(reason) => reason,
+            End::Failed(error) => {
+                let _ = tell(&mut sink, SessionEvent::Failed(error));
+                return Ended { ending, tokens, state: None };
+            }
+            End::Gone => return Ended { ending, tokens, state: Some(state) },
+        };
+        let has_rest = !matches!(reason, FinishReason::StopString(_) | FinishReason::Cancelled);
+        if has_rest && text.finish() {
+            // The text has ended already: there is nothing left to break off.
+            let _ = tell(&mut sink, SessionEvent::Rest { bytes: text.released().to_vec() });
+        }
+        let first_token = self.first_token.unwrap_or(now);
+        let embedding = self.hidden_sum.filter(|_| self.fed >= self.prompt);
+        let (kept, rest) = if request.keep_state { (Some(state), None) } else { (None, Some(state)) };
+        let finished = Finished {
+            reason,
+            prompt_tokens: self.prompt,
+            reused_tokens: self.reused,
+            completion_tokens: self.completion,
+            embedding: embedding.map(|sum| sum.iter().map(|sum| (sum / self.prompt as f64) as f32).collect()),
+            prompt_logprobs: self.prompt_logprobs,
+            state: kept,
+            unfed,
+            seed: self.sampler.seed(),
+            timings: Timings {
+                queued: self.began - self.submitted,
+                prefill: first_token - self.began,
+                decode: now - first_token,
+            },
+        };
+        let _ = tell(&mut sink, SessionEvent::Finished(Box::new(finished)));
+        Ended { ending, tokens, state: rest }
+    }
+
+    fn tell(&mut self, event: SessionEvent) -> Result<(), End> {
+        tell(&mut self.sink, event)
+    }
+}
+
+impl Pending {
+    /// Ends a request that has not begun.
+    pub fn end(mut self, end: End) -> Ending {
+        let ending = Ending::of(&end);
+        let event = match end {
+            End::Gone => return ending,
+            End::Failed(error) => SessionEvent::Failed(error),
+            End::Finished(reason) => SessionEvent::Finished(Box::new(Finished {
+                reason,
+                prompt_tokens: self.request.prompt.len(),
+                reused_tokens: 0,
+                completion_tokens: 0,
+                embedding: None,
+                prompt_logprobs: Vec::new(),
+                state: self.request.state.filter(|_| self.request.keep_state),
+                unfed: None,
+                seed: self.sampler.seed(),
+                timings: Timings { queued: self.submitted.elapsed(), ..Timings::default() },
+            })),
+        };
+        let _ = tell(&mut self.sink, event);
+        ending
+    }
+
+    /// Whether someone, or its time, has ended it.
+    pub fn check(&self, now: Instant) -> Result<(), End> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(End::Finished(FinishReason::Cancelled));
+        }
+        match self.request.queue_limit {
+            Some(limit) if now.saturating_duration_since(self.submitted) >= limit => {
+                Err(End::Finished(FinishReason::QueueLimit))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Ending {
+    fn of(end: &End) -> Ending {
+        match end {
+            End::Failed(_) => Ending::Failed,
+            End::Gone | End::Finished(FinishReason::Cancelled) => Ending::Cancelled,
+            End::Finished(FinishReason::TimeLimit | FinishReason::QueueLimit) => Ending::TimedOut,
+            End::Finished(_) => Ending::Completed,
+        }
+    }
+}
+
+/// Hands an event to a sink.
+fn tell(sink: &mut Sink, event: SessionEvent) -> Result<(), End> {
+    match catch_unwind(AssertUnwindSafe(|| sink(event))) {
+        Ok(ControlFlow::Continue(())) => Ok(()),
+        Ok(ControlFlow::Break(())) => Err(End::Gone),
+        Err(_) => {
+            tracing::error!("the sink of a session panicked; the session is cancelled");
+            Err(End::Gone)
+        }
+    }
+}
