@@ -15,7 +15,8 @@ pub use vocabulary::VocabularyArgs;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, chat, completions, detokenize, inspect, logits, pack, plan, run, serve, tokenize, verify,
+    bench, chat, completions, detokenize, inspect, logits, pack, perplexity, plan, run, serve, tokenize,
+    verify,
 };
 
 const AFTER_HELP: &str = "\
@@ -68,6 +69,8 @@ pub enum Command {
     Detokenize(detokenize::DetokenizeArgs),
     /// Compute the logits of tokens or of a text
     Logits(logits::LogitsArgs),
+    /// Measure how well a model predicts a text, and how far it is from another pack of itself
+    Perplexity(perplexity::PerplexityArgs),
     /// Show what a budget of memory would do
     Plan(plan::PlanArgs),
     /// Measure how fast a model runs

@@ -7,6 +7,7 @@ pub mod detokenize;
 pub mod inspect;
 pub mod logits;
 pub mod pack;
+pub mod perplexity;
 pub mod plan;
 pub mod run;
 pub mod serve;
@@ -30,6 +31,7 @@ pub fn dispatch(command: Command, console: Console) -> Result<()> {
         Command::Tokenize(args) => tokenize::run(&args, console),
         Command::Detokenize(args) => detokenize::run(&args, console),
         Command::Logits(args) => logits::run(&args, console),
+        Command::Perplexity(args) => perplexity::run(&args, console),
         Command::Plan(args) => plan::run(&args, console),
         Command::Bench(args) => bench::run(&args, console),
         Command::Completions(args) => completions::run(&args),

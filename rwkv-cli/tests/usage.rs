@@ -4,8 +4,19 @@ mod support;
 
 use support::Lab;
 
-const COMMANDS: [&str; 10] =
-    ["run", "chat", "pack", "inspect", "verify", "tokenize", "detokenize", "logits", "bench", "completions"];
+const COMMANDS: [&str; 11] = [
+    "run",
+    "chat",
+    "pack",
+    "inspect",
+    "verify",
+    "tokenize",
+    "detokenize",
+    "logits",
+    "perplexity",
+    "bench",
+    "completions",
+];
 
 #[test]
 fn help_has_examples() {

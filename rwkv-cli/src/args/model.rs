@@ -14,7 +14,7 @@ use crate::model_file;
 use crate::progress::Progress;
 
 /// Which model, and how it is run.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// A pack, or a checkpoint (.pth, .safetensors); a checkpoint is packed first, and the pack is kept
@@ -42,7 +42,7 @@ pub struct ModelArgs {
 }
 
 /// How many threads compute.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ThreadArgs {
     /// Threads that compute; results do not depend on it [default: all processors]
     #[arg(long, value_name = "N", value_parser = thread_parser())]

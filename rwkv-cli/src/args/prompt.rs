@@ -41,19 +41,22 @@ impl PromptArgs {
             let len = Some(bytes.len() as u64);
             return Ok(PromptSource { reader: Box::new(Cursor::new(bytes)), len, name: "--prompt".into() });
         }
-        match &self.prompt_file {
-            Some(path) if path != Path::new("-") => PromptSource::file(path),
-            _ => {
-                if io::stdin().is_terminal() {
-                    console.note("Reading the text from the terminal: end it with Ctrl-D on an empty line.");
-                }
-                Ok(PromptSource { reader: Box::new(io::stdin().lock()), len: None, name: "stdin".into() })
-            }
-        }
+        PromptSource::open(self.prompt_file.as_deref().unwrap_or(Path::new("-")), console)
     }
 }
 
 impl PromptSource {
+    /// Opens a file, or stdin for `-`. A terminal is read until Ctrl-D.
+    pub fn open(path: &Path, console: Console) -> Result<PromptSource> {
+        if path != Path::new("-") {
+            return PromptSource::file(path);
+        }
+        if io::stdin().is_terminal() {
+            console.note("Reading the text from the terminal: end it with Ctrl-D on an empty line.");
+        }
+        Ok(PromptSource { reader: Box::new(io::stdin().lock()), len: None, name: "stdin".into() })
+    }
+
     fn file(path: &Path) -> Result<PromptSource> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| format!("{name}: cannot be opened"))?;
