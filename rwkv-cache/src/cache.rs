@@ -14,7 +14,7 @@ use crate::options::CacheOptions;
 use crate::plan::Plan;
 use crate::reader::{self, Split};
 use crate::ring::Ring;
-use crate::shared::{Shared, Taken};
+use crate::shared::Shared;
 use crate::source::Source;
 use crate::stats::{CacheStats, Counters, Found, GroupStats};
 
@@ -107,14 +107,14 @@ impl Cache {
             self.shared.tallies[group].lease(Found::Pinned);
             self.shared.tell(id, EventKind::Find(Found::Pinned));
             self.shared.tell(id, EventKind::Lease);
-            return Ok(Lease::new(Arc::clone(&self.shared), id, home, 0));
+            return Ok(Lease::pinned(Arc::clone(&self.shared), id, home));
         }
         let consumer = this_consumer();
-        let Taken { place, found, waited } = self.shared.lease(id, consumer)?;
-        self.shared.tallies[group].lease(found);
-        self.shared.tallies[group].wait(waited);
+        let taken = self.shared.lease(id, consumer)?;
+        self.shared.tallies[group].lease(taken.found);
+        self.shared.tallies[group].wait(taken.waited);
         // Made before the observer is told, so that the lease ends if the observer panics.
-        let lease = Lease::new(Arc::clone(&self.shared), id, place, consumer);
+        let lease = Lease::new(Arc::clone(&self.shared), id, taken, consumer);
         self.shared.tell(id, EventKind::Lease);
         Ok(lease)
     }

@@ -5,11 +5,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::event::EventKind;
 use crate::group::GroupId;
 use crate::ring::Consumer;
-use crate::shared::Shared;
+use crate::shared::{Shared, Taken};
+use crate::stats::Found;
 
 /// The bytes of a group, readable as long as this lives.
 ///
@@ -20,6 +22,8 @@ pub struct Lease {
     shared: Arc<Shared>,
     group: GroupId,
     holding: Holding,
+    found: Found,
+    waited: Duration,
 }
 
 enum Holding {
@@ -29,21 +33,38 @@ enum Holding {
 }
 
 impl Lease {
-    pub(crate) fn new(shared: Arc<Shared>, group: GroupId, place: usize, consumer: Consumer) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, group: GroupId, taken: Taken, consumer: Consumer) -> Self {
+        let Taken { place, found, waited } = taken;
         let holding = match shared.homes[group.index()] {
             Some(home) => Holding::Home(home),
             None => Holding::Slot(place, consumer),
         };
-        Lease { shared, group, holding }
+        Lease { shared, group, holding, found, waited }
+    }
+
+    /// A lease of a pinned group that is loaded.
+    pub(crate) fn pinned(shared: Arc<Shared>, group: GroupId, home: usize) -> Self {
+        let (found, waited) = (Found::Pinned, Duration::ZERO);
+        Lease { shared, group, holding: Holding::Home(home), found, waited }
     }
 
     pub(crate) fn mapped(shared: Arc<Shared>, group: GroupId) -> Self {
-        Lease { shared, group, holding: Holding::Map }
+        Lease { shared, group, holding: Holding::Map, found: Found::Pinned, waited: Duration::ZERO }
     }
 
     /// Which group it is.
     pub fn group(&self) -> GroupId {
         self.group
+    }
+
+    /// How the group was found when this lease was asked for.
+    pub fn found(&self) -> Found {
+        self.found
+    }
+
+    /// How long this lease was waited for.
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 }
 

@@ -65,9 +65,13 @@ fn waits_are_measured() {
         let plan = plan(&groups, 20_480).expect("plan");
         let options = CacheOptions::default().read_ahead(ReadAhead::Off);
         let cache = Cache::new(Arc::new(source), groups, plan, options).expect("cache");
+        let mut waited = Duration::ZERO;
         for id in ids(5) {
-            cache.lease(id).expect("lease");
+            let lease = cache.lease(id).expect("lease");
+            assert_eq!(lease.found(), Found::Absent);
+            waited += lease.waited();
         }
+        assert_eq!(cache.totals().wait, waited);
         // A sleep is never shorter than asked for.
         assert!(cache.totals().wait >= Duration::from_millis(25), "{:?}", cache.totals());
         assert_eq!(cache.totals().absent, 5);

@@ -23,6 +23,7 @@ mod identity;
 mod kv;
 mod model;
 mod names;
+mod observer;
 mod residency;
 mod rng;
 mod sampler;
@@ -48,6 +49,9 @@ pub use generate::{Event, FinishReason, GenerateOptions, Generated};
 pub use identity::Identity;
 pub use model::{Model, ModelOptions};
 pub use names::Family;
+pub use observer::{
+    AttentionWeights, Embeddings, FeedRows, Interest, Observer, Side, Stage, StageGroup, StageKind, SweepRows,
+};
 pub use residency::Residency;
 pub use sampler::{Sampler, SamplerParams, is_uncounted_text};
 pub use scheduler::{

@@ -14,6 +14,7 @@ use crate::counters::StepCounters;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::identity::Identity;
 use crate::kv::Budget;
+use crate::observer::Observer;
 use crate::residency::{Residence, Residency};
 use crate::state::State;
 use crate::step::Scratch;
@@ -32,6 +33,16 @@ pub struct ModelOptions {
     attention: Attention,
     kv_format: KvFormat,
     kv_bytes: u64,
+    cache_observer: Option<CacheObserver>,
+}
+
+#[derive(Clone)]
+struct CacheObserver(Arc<dyn rwkv_cache::Observer>);
+
+impl fmt::Debug for CacheObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CacheObserver")
+    }
 }
 
 impl Default for ModelOptions {
@@ -49,6 +60,7 @@ impl Default for ModelOptions {
             attention: Attention::default(),
             kv_format: KvFormat::default(),
             kv_bytes: u64::MAX,
+            cache_observer: None,
         }
     }
 }
@@ -117,6 +129,13 @@ impl ModelOptions {
         self
     }
 
+    /// Who is told what the cache of the weights does, its reader threads included. It changes no result. What the model does
+    /// between two leases is told to [another one](Model::observe).
+    pub fn cache_observer(mut self, observer: Arc<dyn rwkv_cache::Observer>) -> ModelOptions {
+        self.cache_observer = Some(CacheObserver(observer));
+        self
+    }
+
     fn chosen_io(&self, residency: Residency) -> Io {
         match (self.io, residency) {
             (Some(io), _) => io,
@@ -145,6 +164,7 @@ pub struct Model {
     pub(crate) logits: Vec<f32>,
     pub(crate) counters: StepCounters,
     pub(crate) kv_budget: Arc<Budget>,
+    pub(crate) observer: Option<Box<dyn Observer>>,
     attention: Attention,
     kv_format: KvFormat,
     manifest: Manifest,
@@ -206,7 +226,10 @@ impl Model {
         options.attention.validate()?;
         let manifest = pack.manifest().clone();
         let memory_plan = planned.report.clone();
-        let cache_options = CacheOptions::default().read_ahead(options.read_ahead);
+        let mut cache_options = CacheOptions::default().read_ahead(options.read_ahead);
+        if let Some(CacheObserver(observer)) = &options.cache_observer {
+            cache_options = cache_options.observer(Arc::clone(observer));
+        }
         let residence = Residence::open(pack, source, &weights, planned, cache_options)?;
         residence.load()?;
         let identity = Identity::new(weights.config.clone(), manifest.source.xxh3.to_string());
@@ -226,6 +249,7 @@ impl Model {
             logits: Vec::new(),
             counters: StepCounters::default(),
             kv_budget: Budget::new(options.kv_bytes),
+            observer: None,
             attention: options.attention,
             kv_format: options.kv_format,
             swept_bytes: swept_bytes(&manifest, &weights),
@@ -285,6 +309,11 @@ impl Model {
     /// What the cache of the weights has done so far.
     pub fn cache_stats(&self) -> CacheStats {
         self.residence.stats()
+    }
+
+    /// Says who is told what the next steps do, and returns who was told so far. By default it is nobody.
+    pub fn observe(&mut self, observer: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
+        std::mem::replace(&mut self.observer, observer)
     }
 
     /// A new session's state.

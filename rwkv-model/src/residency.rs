@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use rwkv_cache::source::Source;
-use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, GroupId, Lease};
+use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, Group, GroupId, Lease};
 use rwkv_kernels::{Codec, DType, widen};
 use rwkv_pack::Pack;
 
@@ -87,6 +87,11 @@ impl Residence {
     /// The bytes of a group. A read that fails is tried once more: a sweep is too much to lose to a disk that hesitated.
     pub fn lease(&self, group: GroupId) -> Result<Lease> {
         twice(|| self.cache.lease(group)).map_err(failed)
+    }
+
+    /// A group's name and place.
+    pub fn group(&self, id: GroupId) -> &Group {
+        &self.cache.groups()[id.index()]
     }
 
     /// The bytes of the group of vectors.

@@ -32,6 +32,7 @@ mod sweep;
 mod tasks;
 mod time_mix;
 mod visible;
+mod watch;
 
 pub(crate) use scratch::Scratch;
 
@@ -241,6 +242,7 @@ impl Model {
                 pass.channel_mix(block)?;
             }
             pass.head()?;
+            pass.watch.end();
             self.counters.sweeps += 1;
             self.counters.dense_bytes += self.swept_bytes(!sweep.wanted.is_empty());
         }

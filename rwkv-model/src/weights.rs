@@ -5,7 +5,7 @@ mod resolve;
 mod views;
 
 pub(crate) use resolve::{model_description, read_description};
-pub(crate) use views::{BlockVectors, ColumnsAt, TilesAt, VectorsAt, vector_at};
+pub(crate) use views::{BlockVectors, ColumnsAt, Projections, TilesAt, VectorsAt, vector_at};
 
 use rwkv_cache::GroupId;
 use rwkv_kernels::{Codec, Forms};
@@ -121,6 +121,17 @@ impl Weights {
                 [self.projections_of(block).group, channel_mix.key_group, channel_mix.value_group]
             })
             .collect()
+    }
+}
+
+impl ProjectionsAt {
+    pub fn view<'a>(&self, group: &'a [u8]) -> Projections<'a> {
+        Projections {
+            receptance: self.receptance.view(group),
+            key: self.key.view(group),
+            value: self.value.view(group),
+            output: self.output.view(group),
+        }
     }
 }
 

@@ -123,6 +123,11 @@ impl HeadRows {
         self.with_blocks(|head| attend(isa, q, head, visible, weights, y));
     }
 
+    /// How much a query attends to each of some rows.
+    pub fn weights(&self, isa: Isa, q: &[f32], visible: &[Range<usize>], weights: &mut Vec<f32>) {
+        self.with_blocks(|head| attention_weights(isa, q, head, visible, weights));
+    }
+
     fn with_blocks(&self, f: impl FnOnce(KvHead<'_>)) {
         let view = |numbers| rows_of(self.format, numbers);
         let blocks: Vec<KvBlock<'_>> = self
@@ -140,7 +145,7 @@ impl HeadRows {
             return;
         }
         let past = self.rows - window;
-        self.with_blocks(|head| attention_weights(isa, q, head, std::slice::from_ref(&(0..past)), votes));
+        self.weights(isa, q, std::slice::from_ref(&(0..past)), votes);
         let mut order: Vec<usize> = (0..past).collect();
         order.sort_by(|&a, &b| votes[b].total_cmp(&votes[a]));
         order.truncate(keep - window);

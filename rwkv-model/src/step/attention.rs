@@ -1,9 +1,9 @@
 use std::ops::Range;
 
-use rwkv_kernels::{Activations, Isa, dot};
+use rwkv_kernels::{Activations, Forms, Isa, dot};
 
 use super::Feed;
-use super::rows::{Pass, Stage};
+use super::rows::{Origin, Pass};
 use super::scratch::{HeadPanels, Scratch};
 use super::sweep::Span;
 use super::tasks::{Then, for_rows, tasks};
@@ -13,6 +13,8 @@ use crate::config::ATTENTION_HEAD;
 use crate::error::Result;
 use crate::kv::HeadRows;
 use crate::names::BlockVector;
+use crate::observer::{AttentionWeights, StageKind};
+use crate::weights::Projections;
 
 impl Pass<'_, '_> {
     /// The attention of a block; its result is left in `delta`.
@@ -20,25 +22,32 @@ impl Pass<'_, '_> {
         let block = Block::Attention(number);
         let at = &self.weights.attention[number];
         let vectors = at.vectors.view(self.residence.vectors(), self.weights.config.width);
-        self.add_and_norm(vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias));
-        let group = self.residence.lease(at.projections.group)?;
-        self.project_attention(block, &group);
+        let (weight, bias) = (vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias));
+        self.begin(Some(block), weight, bias);
+        self.watch.lap(StageKind::Norm);
+        let group = self.watch.lease(self.residence, at.projections.group)?;
+        let projections = at.projections.view(&group);
+        self.watch.lap(StageKind::Bind);
+        self.project_attention(&projections);
         self.attend(number);
-        self.project_output(at.projections.output.view(&group));
+        self.project_output(projections.output);
+        self.watch.lap(StageKind::Attention);
+        self.watch.release(group);
         let config = &self.weights.config;
         self.scratch.heads.reset_attention(self.sweep.rows, config.width, config.head_size);
-        self.stage = Stage::Mix(block);
+        self.origin = Origin::Mix(block);
         Ok(())
     }
 
     /// Queries, keys and values.
-    fn project_attention(&mut self, block: Block, group: &[u8]) {
+    fn project_attention(&mut self, projections: &Projections<'_>) {
         let isa = self.isa;
-        let at = self.weights.projections_of(block);
         let (rows, width) = (self.sweep.rows, self.weights.config.width);
         let Scratch { normed, input, heads, .. } = &mut *self.scratch;
         heads.reset_attention(rows, width, ATTENTION_HEAD);
-        let forms = at.receptance.forms().union(at.key.forms()).union(at.value.forms());
+        let Projections { receptance, key, value, .. } = *projections;
+        let forms = [receptance, key, value].map(|w| w.codec().forms());
+        let forms = forms.into_iter().fold(Forms::default(), Forms::union);
         input.reset(rows, width, forms);
         let normed = &**normed;
         for_rows(self.team, normed.len(), input.rows_mut().enumerate(), |(r, row)| {
@@ -47,9 +56,9 @@ impl Pass<'_, '_> {
         let HeadPanels { r: q, k, v, .. } = heads;
         let input: &Activations = input;
         let mut items = Vec::new();
-        items.extend(tasks(at.receptance.view(group), input, q, Then::Nothing));
-        items.extend(tasks(at.key.view(group), input, k, Then::Nothing));
-        items.extend(tasks(at.value.view(group), input, v, Then::Nothing));
+        items.extend(tasks(receptance, input, q, Then::Nothing));
+        items.extend(tasks(key, input, k, Then::Nothing));
+        items.extend(tasks(value, input, v, Then::Nothing));
         self.team.for_each(&mut items, |task| task.run(isa));
     }
 
@@ -75,9 +84,14 @@ impl Pass<'_, '_> {
                 .zip(&plans)
                 .filter_map(|(span, plan)| plan.get(round).map(|segment| Part::new(*span, segment.clone())))
                 .collect();
+            self.watch.lap(StageKind::Attention);
             self.extend_caches(number, &parts);
+            self.watch.lap(StageKind::SaveState);
             let visible: Vec<Visible> = parts.iter().map(|part| self.visible(number, part)).collect();
             self.attend_to(number, &parts, &visible);
+            if self.watch.wants_attention() {
+                self.show_attention(number, &parts, &visible);
+            }
             for part in &parts {
                 let rows = part.segment.cached + part.segment.rows.len();
                 self.feeds[part.feed].state.set_kv_rows(number, rows);
@@ -158,19 +172,49 @@ impl Pass<'_, '_> {
             *weights = item.weights;
         }
     }
+
+    /// Computes the weights of every row once more, and tells the observer.
+    fn show_attention(&mut self, number: usize, parts: &[Part], visible: &[Visible]) {
+        let isa = self.isa;
+        let q = &self.scratch.heads.r;
+        let mut heads: Vec<Vec<f32>> = vec![Vec::new(); q.cols() / ATTENTION_HEAD];
+        for (part, visible) in parts.iter().zip(visible) {
+            let state = &*self.feeds[part.feed].state;
+            let cache = state.kv(number);
+            for (i, row) in part.rows().enumerate() {
+                let stored = visible.of(i);
+                let items = cache.heads.iter().zip(&mut heads).enumerate();
+                let elements = stored.iter().map(ExactSizeIterator::len).sum::<usize>() * q.cols();
+                for_rows(self.team, elements, items, |(head, (rows, weights))| {
+                    rows.weights(isa, q.row_part(row, *head), stored, weights);
+                });
+                let dropped = cache.dropped();
+                let visible: Vec<Range<usize>> =
+                    stored.iter().map(|rows| rows.start + dropped..rows.end + dropped).collect();
+                self.watch.attention(&AttentionWeights {
+                    block: number,
+                    feed: part.feed,
+                    position: state.tokens() + (part.first_token + part.segment.rows.start + i) as u64,
+                    visible: &visible,
+                    heads: &heads,
+                });
+            }
+        }
+    }
 }
 
 /// A segment of a feed.
 #[derive(Debug)]
 struct Part {
     feed: usize,
+    first_token: usize,
     first_row: usize,
     segment: Segment,
 }
 
 impl Part {
     fn new(span: Span, segment: Segment) -> Part {
-        Part { feed: span.feed, first_row: span.first_row, segment }
+        Part { feed: span.feed, first_token: span.first_token, first_row: span.first_row, segment }
     }
 
     /// Its rows in the sweep.

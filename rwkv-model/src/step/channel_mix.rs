@@ -2,12 +2,13 @@ use std::ops::Range;
 
 use rwkv_kernels::{Columns, RowTiles, matmul_columns, mix};
 
-use super::rows::{Pass, Stage};
+use super::rows::{Origin, Pass};
 use super::scratch::Scratch;
 use super::tasks::{Then, for_rows, task_width, tasks};
 use crate::block::Block;
 use crate::error::Result;
 use crate::names::BlockVector;
+use crate::observer::StageKind;
 
 /// Outputs of a value matrix that share a scale: tasks begin at multiples of it.
 const COLUMN_GROUP: usize = 64;
@@ -20,13 +21,21 @@ impl Pass<'_, '_> {
         let vectors = self.weights.vectors_of(block).view(self.residence.vectors(), width);
         let (weight, bias) = (vectors.get(BlockVector::Ln2Weight), vectors.get(BlockVector::Ln2Bias));
         self.add_and_norm(weight, bias);
-        {
-            let group = self.residence.lease(at.key_group)?;
-            self.mix_and_multiply_key(block, vectors.get(BlockVector::FfnMixK), at.key.view(&group));
-        }
-        let group = self.residence.lease(at.value_group)?;
-        self.multiply_value(at.value.view(&group));
-        self.stage = Stage::ChannelMix(block);
+        self.watch.lap(StageKind::Norm);
+        let group = self.watch.lease(self.residence, at.key_group)?;
+        let key = at.key.view(&group);
+        self.watch.lap(StageKind::Bind);
+        self.mix_and_multiply_key(block, vectors.get(BlockVector::FfnMixK), key);
+        self.watch.lap(StageKind::ChannelMix);
+        self.watch.release(group);
+        let group = self.watch.lease(self.residence, at.value_group)?;
+        let value = at.value.view(&group);
+        self.watch.lap(StageKind::Bind);
+        self.multiply_value(value);
+        self.watch.lap(StageKind::ChannelMix);
+        self.save_shift(|state| state.shift_of_mut(block));
+        self.watch.release(group);
+        self.origin = Origin::ChannelMix(block);
         Ok(())
     }
 
@@ -47,10 +56,6 @@ impl Pass<'_, '_> {
             };
             row.fill(isa, |out| mix(isa, x, prev, mix_k, out));
         });
-        for span in &sweep.spans {
-            let last = &normed[(span.first_row + span.rows - 1) * width..][..width];
-            self.feeds[span.feed].state.shift_of_mut(block).copy_from_slice(last);
-        }
         ffn.reset(sweep.rows, w.rows(), task_width(w, self.team.threads()));
         let mut items: Vec<_> = tasks(w, input, ffn, Then::ReluSquared).collect();
         self.team.for_each(&mut items, |task| task.run(isa));

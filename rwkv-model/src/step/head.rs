@@ -3,6 +3,7 @@ use super::scratch::Scratch;
 use super::sweep::Wanted;
 use super::tasks::{Then, for_rows, task_width, tasks};
 use crate::error::Result;
+use crate::observer::StageKind;
 use crate::weights::vector_at;
 
 /// The rows of the step's logits that this sweep fills. Both lists ascend.
@@ -26,8 +27,9 @@ impl Pass<'_, '_> {
         let width = self.weights.config.width;
         let vectors = self.residence.vectors();
         let [weight, bias] = self.weights.ln_out.map(|offset| vector_at(vectors, offset, width));
-        self.add_and_norm(weight, bias);
+        self.begin(None, weight, bias);
         self.sum_hidden();
+        self.watch.lap(StageKind::Norm);
         if self.sweep.wanted.is_empty() {
             return Ok(());
         }
@@ -60,8 +62,9 @@ impl Pass<'_, '_> {
             row.set(isa, &normed[wanted.row * width..][..width]);
         });
         for part in parts {
-            let group = self.residence.lease(part.group)?;
+            let group = self.watch.lease(self.residence, part.group)?;
             let w = part.tiles.view(&group);
+            self.watch.lap(StageKind::Bind);
             panels.reset(wanted.len(), w.rows(), task_width(w, self.team.threads()));
             let mut items: Vec<_> = tasks(w, input, panels, Then::Nothing).collect();
             self.team.for_each(&mut items, |task| task.run(isa));
@@ -71,6 +74,8 @@ impl Pass<'_, '_> {
             for_rows(self.team, wanted.len() * w.rows(), outs, |(r, out)| {
                 panels.read_row(*r, &mut out[columns.clone()]);
             });
+            self.watch.lap(StageKind::Head);
+            self.watch.release(group);
         }
         Ok(())
     }

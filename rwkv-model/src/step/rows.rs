@@ -5,11 +5,13 @@ use rwkv_kernels::{Isa, Team, add_assign, layer_norm};
 
 use super::sweep::Sweep;
 use super::tasks::for_rows;
+use super::watch::Watch;
 use super::{Errors, Feed, Scratch};
 use crate::block::Block;
 use crate::counters::StepCounters;
 use crate::error::{ErrorKind, ModelError, Result};
 use crate::model::Model;
+use crate::observer::StageKind;
 use crate::residency::Residence;
 use crate::weights::Weights;
 
@@ -30,25 +32,26 @@ pub(super) struct Pass<'p, 'f> {
     /// By feed.
     errors: &'p mut Errors,
     /// What gave the values that are to be added to the residual stream.
-    pub stage: Stage,
+    pub origin: Origin,
+    pub watch: Watch<'p>,
 }
 
 /// A part of a step, by what it gives.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Stage {
+pub(super) enum Origin {
     Embedding,
     /// Time mix or attention.
     Mix(Block),
     ChannelMix(Block),
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stage::Embedding => f.write_str("the embedding"),
-            Stage::Mix(Block::Rwkv(number)) => write!(f, "the time mix of block {number}"),
-            Stage::Mix(Block::Attention(number)) => write!(f, "the attention of attention block {number}"),
-            Stage::ChannelMix(block) => write!(f, "the channel mix of {block}"),
+            Origin::Embedding => f.write_str("the embedding"),
+            Origin::Mix(Block::Rwkv(number)) => write!(f, "the time mix of block {number}"),
+            Origin::Mix(Block::Attention(number)) => write!(f, "the attention of attention block {number}"),
+            Origin::ChannelMix(block) => write!(f, "the channel mix of {block}"),
         }
     }
 }
@@ -62,6 +65,7 @@ impl<'p, 'f> Pass<'p, 'f> {
     ) -> Pass<'p, 'f> {
         model.scratch.reset(&model.weights.config, sweep.rows);
         model.residence.expect_sweep(!sweep.wanted.is_empty());
+        let watch = Watch::new(model.observer.as_deref_mut(), &model.residence, feeds, sweep);
         Pass {
             weights: &model.weights,
             residence: &model.residence,
@@ -73,7 +77,8 @@ impl<'p, 'f> Pass<'p, 'f> {
             feeds,
             sweep,
             errors,
-            stage: Stage::Embedding,
+            origin: Origin::Embedding,
+            watch,
         }
     }
 
@@ -86,16 +91,28 @@ impl<'p, 'f> Pass<'p, 'f> {
                 self.residence.embedding(&self.weights.embedding, token, bytes, x)?;
             }
         }
+        self.watch.lap(StageKind::Embed);
         Ok(())
     }
 
-    /// Adds what the last stage gave to the residual stream, and norms it.
+    /// Begins a block, or with `None` what follows the last: adds, norms, and shows the embeddings in between.
+    pub fn begin(&mut self, block: Option<Block>, weight: &[f32], bias: &[f32]) {
+        self.watch.enter(block);
+        self.add_and_norm(weight, bias);
+        let after = match self.origin {
+            Origin::ChannelMix(block) => Some(block),
+            _ => None,
+        };
+        self.watch.embeddings(after, block, &self.scratch.x);
+    }
+
+    /// Adds what the last part of the step gave to the residual stream, and norms it.
     ///
     /// A row that is not finite is an error of its feed, and goes on as zeros.
     pub fn add_and_norm(&mut self, weight: &[f32], bias: &[f32]) {
-        let (isa, stage) = (self.isa, self.stage);
+        let (isa, origin) = (self.isa, self.origin);
         let Scratch { x, normed, delta, .. } = &mut *self.scratch;
-        let delta = if matches!(stage, Stage::Embedding) { None } else { Some(&*delta) };
+        let delta = if matches!(origin, Origin::Embedding) { None } else { Some(&*delta) };
         let width = self.weights.config.width;
         let elements = x.len();
         let bad_rows = Mutex::new(Vec::new());
@@ -114,16 +131,17 @@ impl<'p, 'f> Pass<'p, 'f> {
         });
         let mut bad_rows = bad_rows.into_inner().unwrap_or_else(PoisonError::into_inner);
         bad_rows.sort_unstable();
-        bad_rows.into_iter().for_each(|row| self.not_finite(stage, row));
+        bad_rows.into_iter().for_each(|row| self.not_finite(origin, row));
     }
 
-    fn not_finite(&mut self, stage: Stage, row: usize) {
+    fn not_finite(&mut self, origin: Origin, row: usize) {
         let mut spans = self.sweep.spans.iter().rev();
         let span = spans.find(|span| span.first_row <= row).expect("every row is in a span");
         let token = span.first_token + (row - span.first_row);
         let feed = span.feed;
         self.errors[feed].get_or_insert_with(|| {
-            let message = format!("{stage} gave a value that is not finite, at token {token} of feed {feed}");
+            let message =
+                format!("{origin} gave a value that is not finite, at token {token} of feed {feed}");
             ModelError::new(ErrorKind::NonFinite, message)
         });
     }

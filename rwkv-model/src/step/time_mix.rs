@@ -3,14 +3,16 @@ use rwkv_kernels::{
     head_output, matmul, mix, mix_value, prepare_head, wkv7,
 };
 
-use super::rows::{Pass, Stage};
+use super::rows::{Origin, Pass};
 use super::scratch::{HeadPanels, Scratch};
 use super::sweep::Span;
 use super::tasks::{Then, for_rows, task_width, tasks};
 use crate::block::Block;
 use crate::error::Result;
 use crate::names::{BlockVector, LowRank};
-use crate::weights::{BlockAt, BlockVectors};
+use crate::observer::StageKind;
+use crate::state::State;
+use crate::weights::{BlockAt, BlockVectors, Projections};
 
 /// What the heads' group norm adds to the variance.
 const GROUP_NORM_EPS: f32 = 64e-5;
@@ -33,14 +35,31 @@ impl Pass<'_, '_> {
     pub fn time_mix(&mut self, block: usize) -> Result<()> {
         let at = &self.weights.blocks[block];
         let vectors = at.vectors.view(self.residence.vectors(), self.weights.config.width);
-        self.add_and_norm(vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias));
+        let (weight, bias) = (vectors.get(BlockVector::Ln1Weight), vectors.get(BlockVector::Ln1Bias));
+        self.begin(Some(Block::Rwkv(block)), weight, bias);
         self.mix_six(block, at.mix_forms(), vectors);
-        let group = self.residence.lease(at.projections.group)?;
-        self.project(at, &group);
+        self.watch.lap(StageKind::Norm);
+        let group = self.watch.lease(self.residence, at.projections.group)?;
+        let projections = at.projections.view(&group);
+        self.watch.lap(StageKind::Bind);
+        self.project(at, &projections, &group);
         self.run_heads(block, at, vectors, &group);
-        self.project_output(at.projections.output.view(&group));
-        self.stage = Stage::Mix(Block::Rwkv(block));
+        self.project_output(projections.output);
+        self.watch.lap(StageKind::TimeMix);
+        self.save_shift(|state| state.att_shift_mut(block));
+        self.watch.release(group);
+        self.origin = Origin::Mix(Block::Rwkv(block));
         Ok(())
+    }
+
+    /// Stores the last row of every feed, after its norm, for the token shift of the row that comes next.
+    pub fn save_shift(&mut self, shift: impl Fn(&mut State) -> &mut [f32]) {
+        let width = self.weights.config.width;
+        for span in &self.sweep.spans {
+            let last = &self.scratch.normed[(span.first_row + span.rows - 1) * width..][..width];
+            shift(self.feeds[span.feed].state).copy_from_slice(last);
+        }
+        self.watch.lap(StageKind::SaveState);
     }
 
     /// The token shift: six mixes of every row with the row before it.
@@ -66,21 +85,17 @@ impl Pass<'_, '_> {
             };
             row.fill(isa, |out| mix(isa, x, prev, vectors.get(*vector), out));
         });
-        for span in &sweep.spans {
-            let last = &normed[(span.first_row + span.rows - 1) * width..][..width];
-            self.feeds[span.feed].state.att_shift_mut(block).copy_from_slice(last);
-        }
     }
 
     /// Receptance, key, value, and the first low-rank matrices.
-    fn project(&mut self, at: &BlockAt, group: &[u8]) {
+    fn project(&mut self, at: &BlockAt, projections: &Projections<'_>, group: &[u8]) {
         let isa = self.isa;
         let Scratch { mixed, heads, hidden, hidden_input, .. } = &mut *self.scratch;
         let [r, w, k, v, a, g] = &*mixed;
         let mut items = Vec::new();
-        items.extend(tasks(at.projections.receptance.view(group), r, &mut heads.r, Then::Nothing));
-        items.extend(tasks(at.projections.key.view(group), k, &mut heads.k, Then::Nothing));
-        items.extend(tasks(at.projections.value.view(group), v, &mut heads.v, Then::Nothing));
+        items.extend(tasks(projections.receptance, r, &mut heads.r, Then::Nothing));
+        items.extend(tasks(projections.key, k, &mut heads.k, Then::Nothing));
+        items.extend(tasks(projections.value, v, &mut heads.v, Then::Nothing));
         let inputs = [(w, Then::Tanh), (a, Then::Nothing), (v, Then::Nothing), (g, Then::Sigmoid)];
         for ((which, hidden), (input, then)) in LowRank::ALL.into_iter().zip(hidden.iter_mut()).zip(inputs) {
             if let Some(pair) = at.low_rank(which) {

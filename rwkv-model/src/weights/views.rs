@@ -40,6 +40,15 @@ impl ColumnsAt {
     }
 }
 
+/// The four matrices of a time mix or of attention.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Projections<'a> {
+    pub receptance: RowTiles<'a>,
+    pub key: RowTiles<'a>,
+    pub value: RowTiles<'a>,
+    pub output: RowTiles<'a>,
+}
+
 /// Where a block's vectors begin in their group, by [`BlockVector`]; absent ones at 0.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VectorsAt([usize; BlockVector::ALL.len()]);

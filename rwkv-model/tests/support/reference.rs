@@ -22,6 +22,16 @@ pub struct AttentionMemory {
     pub heads: Vec<Vec<KeyAndValue>>,
 }
 
+/// What a token went through.
+#[derive(Default)]
+pub struct Trace {
+    /// The residual stream before each block of either kind, in the order in which they run, and after the last.
+    pub embeddings: Vec<Vec<f64>>,
+    /// For each attention block and head the weights of the visible rows.
+    pub attention: Vec<Vec<Vec<f64>>>,
+    pub logits: Vec<f64>,
+}
+
 type KeyAndValue = (Vec<f64>, Vec<f64>);
 
 pub struct Reference<'a> {
@@ -82,6 +92,12 @@ impl<'a> Reference<'a> {
 
     /// The logits after one more token.
     pub fn step(&self, memory: &mut Memory, token: u32) -> Vec<f64> {
+        self.trace(memory, token).logits
+    }
+
+    /// One more token, with what it goes through.
+    pub fn trace(&self, memory: &mut Memory, token: u32) -> Trace {
+        let mut trace = Trace::default();
         let c = self.weights.config.width;
         let emb = &self.vector("emb.weight")[token as usize * c..][..c];
         let mut x = self.norm(emb, "blocks.0.ln0");
@@ -89,6 +105,7 @@ impl<'a> Reference<'a> {
         let (layers, attention) = (self.weights.config.layers, self.weights.config.attention);
         let run = layers / attention.max(1);
         for block in 0..run * attention.max(1) {
+            trace.embeddings.push(x.clone());
             let normed = self.norm(&x, &format!("blocks.{block}.ln1"));
             let out = self.time_mix(block, &normed, memory, &mut v_first);
             add(&mut x, &out);
@@ -97,15 +114,19 @@ impl<'a> Reference<'a> {
             add(&mut x, &out);
             if attention > 0 && block % run == run - 1 {
                 let (name, memory) = (format!("moba.{}", block / run), &mut memory.attention[block / run]);
+                trace.embeddings.push(x.clone());
                 let normed = self.norm(&x, &format!("{name}.ln1"));
-                let out = self.attend(&name, &normed, memory);
+                let (out, weights) = self.attend(&name, &normed, memory);
+                trace.attention.push(weights);
                 add(&mut x, &out);
                 let normed = self.norm(&x, &format!("{name}.ln2"));
                 let out = self.channel_mix(&name, &normed, &mut memory.ffn_x);
                 add(&mut x, &out);
             }
         }
-        self.times("head.weight", &self.norm(&x, "ln_out"))
+        trace.logits = self.times("head.weight", &self.norm(&x, "ln_out"));
+        trace.embeddings.push(x);
+        trace
     }
 
     fn time_mix(&self, block: usize, x: &[f64], memory: &mut Memory, v_first: &mut Vec<f64>) -> Vec<f64> {
@@ -168,8 +189,8 @@ impl<'a> Reference<'a> {
         self.times(&name("output.weight"), &out)
     }
 
-    /// Attention of one token, by the rules for decoding.
-    fn attend(&self, name: &str, x: &[f64], memory: &mut AttentionMemory) -> Vec<f64> {
+    /// Attention of one token, by the rules for decoding, and the weights of each head.
+    fn attend(&self, name: &str, x: &[f64], memory: &mut AttentionMemory) -> (Vec<f64>, Vec<Vec<f64>>) {
         let project = |matrix: &str| self.times(&format!("{name}.att.{matrix}.weight"), x);
         let [q, k, v] = ["receptance", "key", "value"].map(project);
         let of = |row: &[f64], head: usize| row[head * 64..][..64].to_vec();
@@ -212,7 +233,7 @@ impl<'a> Reference<'a> {
             }
             _ => {}
         }
-        let mut out = Vec::new();
+        let (mut out, mut all_weights) = (Vec::new(), Vec::new());
         for (head, rows) in memory.heads.iter_mut().enumerate() {
             rows.push((of(&k, head), of(&v, head)));
             let seen: Vec<_> =
@@ -221,8 +242,9 @@ impl<'a> Reference<'a> {
             let channel =
                 |c: usize| seen.iter().zip(&weights).map(|((_, value), w)| w * value[c]).sum::<f64>();
             out.extend((0..64).map(channel));
+            all_weights.push(weights);
         }
-        self.times(&format!("{name}.att.output.weight"), &out)
+        (self.times(&format!("{name}.att.output.weight"), &out), all_weights)
     }
 
     fn channel_mix(&self, block: &str, x: &[f64], ffn_x: &mut Vec<f64>) -> Vec<f64> {
