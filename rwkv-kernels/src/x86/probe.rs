@@ -5,8 +5,9 @@ use std::hint::black_box;
 use crate::scalar;
 use crate::x86::tile_ops::{Avx2, Avx512, Avx512Vnni, TileOps};
 
-/// Independent sums: enough to hide the latency of an operation, few enough to stay in registers.
-const SUMS: usize = 12;
+/// Independent sums: enough to hide the latency of an operation, few enough to stay in the 16 registers of AVX2, where
+/// each takes two.
+const SUMS: usize = 5;
 
 /// The functions of this file, compiled for one instruction set.
 macro_rules! probes {
@@ -67,10 +68,10 @@ unsafe fn read<O: TileOps>(bytes: &[u8]) -> u64 {
 
 #[inline(always)]
 unsafe fn int8<O: TileOps>(rounds: usize) -> usize {
-    let codes = black_box([3i8; 4]);
-    // SAFETY: four codes are readable.
+    let codes = black_box([3i8; 64]);
+    // SAFETY: the codes of a group are readable.
     unsafe {
-        let x = O::broadcast(codes.as_ptr());
+        let x = O::broadcast(&O::group(codes.as_ptr()), 0);
         let one = O::isplat(1);
         let mut w = O::isplat(0x0203_0405);
         let mut sums = [O::izero(); SUMS];

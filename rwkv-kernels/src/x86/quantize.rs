@@ -24,13 +24,15 @@ pub(crate) unsafe fn avx2(x: &[f32], codes: &mut [i8]) -> f32 {
     let divisor = _mm256_set1_ps(scale);
     let (low, high) = (_mm256_set1_epi32(-127), _mm256_set1_epi32(127));
     for (x, codes) in x.chunks_exact(32).zip(codes.chunks_exact_mut(32)) {
-        let [a, b, c, d] = [0, 8, 16, 24].map(|i| {
-            // SAFETY: eight values are readable from each of these places.
-            let x = unsafe { _mm256_loadu_ps(x.as_ptr().add(i)) };
+        let mut quads = [low; 4];
+        for (x, q) in x.chunks_exact(8).zip(&mut quads) {
+            // SAFETY: eight values are readable.
+            let x = unsafe { _mm256_loadu_ps(x.as_ptr()) };
             // Rounds to the nearest, ties to even.
-            let q = _mm256_cvtps_epi32(_mm256_div_ps(x, divisor));
-            _mm256_max_epi32(low, _mm256_min_epi32(high, q))
-        });
+            let rounded = _mm256_cvtps_epi32(_mm256_div_ps(x, divisor));
+            *q = _mm256_max_epi32(low, _mm256_min_epi32(high, rounded));
+        }
+        let [a, b, c, d] = quads;
         // Packing works within halves: the last step puts the eight quads back in order.
         let packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
         let ordered = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

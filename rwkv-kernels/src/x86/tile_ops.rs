@@ -2,8 +2,38 @@
 //!
 //! Every function is `unsafe` for the same reason: the implementor's instructions must exist, and the
 //! pointers must be readable (or writable) for the 16 elements that the function's doc names.
+//!
+//! No intrinsic stands in a closure: what is not inlined into a function with the target features is a call for
+//! each instruction, and closures are inlined only if the compiler likes.
+
+#![allow(clippy::needless_range_loop, reason = "several arrays of registers are indexed alike")]
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+/// How far ahead one row prefetches in each tile: beyond the next page, so that its address is translated
+/// before it is needed. Hardware prefetchers stop at a page's end.
+const AHEAD: usize = 4352;
+
+/// Prefetches the line of each tile that comes [`AHEAD`] later, in step with the lines that are used: many at once would
+/// fill the queue of misses, and loads would wait behind them.
+#[inline(always)]
+pub(crate) unsafe fn prefetch<const T: usize>(w: [*const u8; T]) {
+    for w in w {
+        // SAFETY: a prefetch does not fault, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD).cast()) };
+    }
+}
+
+/// Each pointer that many elements on. Not `map`, which may remain a call in the innermost loop.
+#[inline(always)]
+pub(crate) unsafe fn on<E, const N: usize>(mut pointers: [*const E; N], count: usize) -> [*const E; N] {
+    for p in &mut pointers {
+        // SAFETY: the caller's pointers have that many elements.
+        *p = unsafe { p.add(count) };
+    }
+    pointers
+}
 
 /// 16 rows in registers.
 pub(crate) trait TileOps: Copy {
@@ -11,8 +41,13 @@ pub(crate) trait TileOps: Copy {
     type F: Copy;
     /// 16 i32, or 64 bytes.
     type I: Copy;
+    /// The 64 activation codes of a group, in the form that [`TileOps::broadcast`] takes.
+    type Group: Copy;
     /// Four activation codes, broadcast, in the form that [`TileOps::dot`] takes.
     type X: Copy;
+
+    /// How many sums of 16 f32 stay in registers beside the operands.
+    const SUMS: usize;
 
     unsafe fn zero() -> Self::F;
     unsafe fn splat(x: f32) -> Self::F;
@@ -42,11 +77,74 @@ pub(crate) trait TileOps: Copy {
     unsafe fn load_codes(p: *const u8) -> Self::I;
     /// The low and the high nibbles of 64 bytes.
     unsafe fn nibbles(x: Self::I) -> (Self::I, Self::I);
-    /// Four codes.
-    unsafe fn broadcast(p: *const i8) -> Self::X;
+    /// 64 codes, which stay where they are while the group is used.
+    unsafe fn group(p: *const i8) -> Self::Group;
+    /// The codes of a quad, 0..16.
+    unsafe fn broadcast(group: &Self::Group, quad: usize) -> Self::X;
     /// `acc[r] + Σ w[r][i]·x[i]` over the four bytes of each row: exact.
     unsafe fn dot(acc: Self::I, w: Self::I, x: Self::X) -> Self::I;
+    /// The same for bytes 0..=15 and four codes at `x`.
+    unsafe fn dot_nibbles(acc: Self::I, w: Self::I, x: *const i8) -> Self::I;
     unsafe fn to_f32(x: Self::I) -> Self::F;
+
+    /// Exact dot products of a group's 64 codes of each row and tile, 16 lines of a tile.
+    #[inline(always)]
+    unsafe fn dots_u8<const T: usize, const C: usize>(
+        w: [*const u8; T],
+        x: &[Self::Group; C],
+    ) -> [[Self::I; C]; T] {
+        // SAFETY: the caller's tiles have 16 lines.
+        unsafe {
+            let mut d = [[Self::izero(); C]; T];
+            for quad in 0..16 {
+                let w = on(w, 64 * quad);
+                if C == 1 {
+                    prefetch(w);
+                }
+                let mut codes = [Self::izero(); T];
+                for t in 0..T {
+                    codes[t] = Self::load_codes(w[t]);
+                }
+                for c in 0..C {
+                    let x = Self::broadcast(&x[c], quad);
+                    for t in 0..T {
+                        d[t][c] = Self::dot(d[t][c], codes[t], x);
+                    }
+                }
+            }
+            d
+        }
+    }
+
+    /// Exact dot products of 32 codes of each row and tile, four lines of nibbles of a tile.
+    #[inline(always)]
+    unsafe fn dots_u4<const T: usize, const C: usize>(
+        w: [*const u8; T],
+        x: [*const i8; C],
+    ) -> [[Self::I; C]; T] {
+        // SAFETY: the caller's tiles have four lines, and the rows 32 codes.
+        unsafe {
+            let mut d = [[Self::izero(); C]; T];
+            for line in 0..4 {
+                let w = on(w, 64 * line);
+                if C == 1 {
+                    prefetch(w);
+                }
+                let mut nibbles = [(Self::izero(), Self::izero()); T];
+                for t in 0..T {
+                    nibbles[t] = Self::nibbles(Self::load_codes(w[t]));
+                }
+                for c in 0..C {
+                    let x = x[c].add(8 * line);
+                    for t in 0..T {
+                        let low = Self::dot_nibbles(d[t][c], nibbles[t].0, x);
+                        d[t][c] = Self::dot_nibbles(low, nibbles[t].1, x.add(4));
+                    }
+                }
+            }
+            d
+        }
+    }
 }
 
 /// AVX2, FMA, F16C: two registers for 16 rows.
@@ -66,8 +164,11 @@ pub(crate) struct Avx512Vnni;
 impl TileOps for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
-    /// The codes 0 and 2, and 1 and 3, widened to pairs of 16 bits.
+    /// The codes of each quad widened to pairs of 16 bits: those of the codes 0 and 2, then, 16 quads on, of 1 and 3.
+    type Group = [i32; 32];
+    /// The codes 0 and 2, and 1 and 3, as pairs of 16 bits.
     type X = [__m256i; 2];
+    const SUMS: usize = 4;
 
     #[inline(always)]
     unsafe fn zero() -> Self::F {
@@ -94,23 +195,38 @@ impl TileOps for Avx2 {
     #[inline(always)]
     unsafe fn load_bf16(p: *const u8) -> Self::F {
         unsafe {
-            [p, p.add(16)].map(|p| {
-                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-            })
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(16).cast()));
+            [
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+            ]
         }
     }
     #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> Self::F {
-        unsafe { [p, p.add(8)].map(|p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())))) }
+        unsafe {
+            let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+            let high = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.add(8).cast()));
+            [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
+        }
     }
     #[inline(always)]
     unsafe fn load_u4(p: *const u8) -> (Self::F, Self::F) {
         unsafe {
-            let wide = [p, p.add(8)].map(|p| _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
-            let low = wide.map(|x| _mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(15))));
-            let high = wide.map(|x| _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(x)));
-            (low, high)
+            let first = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+            let second = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.add(8).cast()));
+            let mask = _mm256_set1_epi32(15);
+            (
+                [
+                    _mm256_cvtepi32_ps(_mm256_and_si256(first, mask)),
+                    _mm256_cvtepi32_ps(_mm256_and_si256(second, mask)),
+                ],
+                [
+                    _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(first)),
+                    _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(second)),
+                ],
+            )
         }
     }
     #[inline(always)]
@@ -152,27 +268,44 @@ impl TileOps for Avx2 {
     unsafe fn nibbles(x: Self::I) -> (Self::I, Self::I) {
         unsafe {
             let mask = _mm256_set1_epi8(15);
-            let low = x.map(|x| _mm256_and_si256(x, mask));
-            let high = x.map(|x| _mm256_and_si256(_mm256_srli_epi16::<4>(x), mask));
-            (low, high)
+            let shifted = [_mm256_srli_epi16::<4>(x[0]), _mm256_srli_epi16::<4>(x[1])];
+            (
+                [_mm256_and_si256(x[0], mask), _mm256_and_si256(x[1], mask)],
+                [_mm256_and_si256(shifted[0], mask), _mm256_and_si256(shifted[1], mask)],
+            )
         }
     }
     #[inline(always)]
-    unsafe fn broadcast(p: *const i8) -> Self::X {
-        unsafe {
-            let x = _mm256_set1_epi32(p.cast::<i32>().read_unaligned());
-            [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)), _mm256_srai_epi16::<8>(x)]
-        }
+    unsafe fn group(p: *const i8) -> [i32; 32] {
+        unsafe { widen_group(p) }
+    }
+    #[inline(always)]
+    unsafe fn broadcast(group: &[i32; 32], quad: usize) -> Self::X {
+        unsafe { [_mm256_set1_epi32(group[quad]), _mm256_set1_epi32(group[16 + quad])] }
     }
     #[inline(always)]
     unsafe fn dot(acc: Self::I, w: Self::I, x: Self::X) -> Self::I {
         unsafe {
             // Bytes widened to 16 bits in place, even and odd apart: no sum of two products can saturate.
-            let even = |w| _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)), x[0]);
-            let odd = |w| _mm256_madd_epi16(_mm256_srli_epi16::<8>(w), x[1]);
+            let mask = _mm256_set1_epi16(255);
+            let mut sums = acc;
+            for half in 0..2 {
+                let even = _mm256_madd_epi16(_mm256_and_si256(w[half], mask), x[0]);
+                let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(w[half]), x[1]);
+                sums[half] = _mm256_add_epi32(_mm256_add_epi32(acc[half], even), odd);
+            }
+            sums
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_nibbles(acc: Self::I, w: Self::I, x: *const i8) -> Self::I {
+        unsafe {
+            // Two products of a nibble and a code are at most 2 * 15 * 127 apart from zero: nothing saturates.
+            let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+            let ones = _mm256_set1_epi16(1);
             [
-                _mm256_add_epi32(_mm256_add_epi32(acc[0], even(w[0])), odd(w[0])),
-                _mm256_add_epi32(_mm256_add_epi32(acc[1], even(w[1])), odd(w[1])),
+                _mm256_add_epi32(acc[0], _mm256_madd_epi16(_mm256_maddubs_epi16(w[0], x), ones)),
+                _mm256_add_epi32(acc[1], _mm256_madd_epi16(_mm256_maddubs_epi16(w[1], x), ones)),
             ]
         }
     }
@@ -180,16 +313,114 @@ impl TileOps for Avx2 {
     unsafe fn to_f32(x: Self::I) -> Self::F {
         unsafe { [_mm256_cvtepi32_ps(x[0]), _mm256_cvtepi32_ps(x[1])] }
     }
+
+    /// Eight rows of a tile at a time, so that the sums of up to eight rows of activations stay in registers.
+    #[inline(always)]
+    unsafe fn dots_u8<const T: usize, const C: usize>(
+        w: [*const u8; T],
+        x: &[Self::Group; C],
+    ) -> [[Self::I; C]; T] {
+        unsafe {
+            let mask = _mm256_set1_epi16(255);
+            let mut d = [[Self::izero(); C]; T];
+            if C == 1 {
+                for quad in 0..16 {
+                    let w = on(w, 64 * quad);
+                    prefetch(w);
+                    let x = Self::broadcast(&x[0], quad);
+                    for t in 0..T {
+                        d[t][0] = Self::dot(d[t][0], Self::load_codes(w[t]), x);
+                    }
+                }
+                return d;
+            }
+            for t in 0..T {
+                for half in 0..2 {
+                    let mut sums = [_mm256_setzero_si256(); C];
+                    for quad in 0..16 {
+                        let w = _mm256_loadu_si256(w[t].add(64 * quad + 32 * half).cast());
+                        let (even, odd) = (_mm256_and_si256(w, mask), _mm256_srli_epi16::<8>(w));
+                        for c in 0..C {
+                            let even = _mm256_madd_epi16(even, _mm256_set1_epi32(x[c][quad]));
+                            let odd = _mm256_madd_epi16(odd, _mm256_set1_epi32(x[c][16 + quad]));
+                            sums[c] = _mm256_add_epi32(_mm256_add_epi32(sums[c], even), odd);
+                        }
+                    }
+                    for c in 0..C {
+                        d[t][c][half] = sums[c];
+                    }
+                }
+            }
+            d
+        }
+    }
+
+    /// As the default, but 16-bit sums over a half group before they are widened.
+    #[inline(always)]
+    unsafe fn dots_u4<const T: usize, const C: usize>(
+        w: [*const u8; T],
+        x: [*const i8; C],
+    ) -> [[Self::I; C]; T] {
+        unsafe {
+            let (mask, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
+            let mut d = [[Self::izero(); C]; T];
+            if C == 1 {
+                for line in 0..4 {
+                    prefetch(on(w, 64 * line));
+                }
+            }
+            for t in 0..T {
+                for half in 0..2 {
+                    // At most 8 * 2 * 15 * 127 apart from zero: nothing saturates or overflows.
+                    let mut sums = [_mm256_setzero_si256(); C];
+                    for line in 0..4 {
+                        let w = _mm256_loadu_si256(w[t].add(64 * line + 32 * half).cast());
+                        let low = _mm256_and_si256(w, mask);
+                        let high = _mm256_and_si256(_mm256_srli_epi16::<4>(w), mask);
+                        for c in 0..C {
+                            let x = x[c].add(8 * line).cast::<i32>();
+                            let low = _mm256_maddubs_epi16(low, _mm256_set1_epi32(x.read_unaligned()));
+                            let high =
+                                _mm256_maddubs_epi16(high, _mm256_set1_epi32(x.add(1).read_unaligned()));
+                            sums[c] = _mm256_add_epi16(sums[c], _mm256_add_epi16(low, high));
+                        }
+                    }
+                    for c in 0..C {
+                        d[t][c][half] = _mm256_madd_epi16(sums[c], ones);
+                    }
+                }
+            }
+            d
+        }
+    }
+}
+
+/// 64 codes widened once, so that a quad costs two loads: see [`TileOps::Group`] of [`Avx2`].
+#[inline(always)]
+unsafe fn widen_group(p: *const i8) -> [i32; 32] {
+    let mut wide = MaybeUninit::<[i32; 32]>::uninit();
+    // SAFETY: 64 codes are readable, and 128 bytes are written; AVX2 exists with all who call this.
+    unsafe {
+        let to: *mut __m256i = wide.as_mut_ptr().cast();
+        for half in 0..2 {
+            let x = _mm256_loadu_si256(p.cast::<__m256i>().add(half));
+            _mm256_storeu_si256(to.add(half), _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)));
+            _mm256_storeu_si256(to.add(2 + half), _mm256_srai_epi16::<8>(x));
+        }
+        wide.assume_init()
+    }
 }
 
 /// What the two AVX-512 variants share; the dot product is theirs.
 macro_rules! avx512_ops {
-    ($name:ty, $x:ty, $broadcast:item, $dot:item) => {
+    ($name:ty, $group:ty, $x:ty, $widen:item, $broadcast:item, $dot:item, $dot_nibbles:item) => {
         #[allow(clippy::undocumented_unsafe_blocks, reason = "one contract for the whole trait, stated above")]
         impl TileOps for $name {
             type F = __m512;
             type I = __m512i;
+            type Group = $group;
             type X = $x;
+            const SUMS: usize = 24;
 
             #[inline(always)]
             unsafe fn zero() -> __m512 {
@@ -270,9 +501,13 @@ macro_rules! avx512_ops {
                 }
             }
             #[inline(always)]
+            $widen
+            #[inline(always)]
             $broadcast
             #[inline(always)]
             $dot
+            #[inline(always)]
+            $dot_nibbles
             #[inline(always)]
             unsafe fn to_f32(x: __m512i) -> __m512 {
                 unsafe { _mm512_cvtepi32_ps(x) }
@@ -283,29 +518,44 @@ macro_rules! avx512_ops {
 
 avx512_ops!(
     Avx512Vnni,
+    *const i8,
     __m512i,
-    unsafe fn broadcast(p: *const i8) -> __m512i {
-        unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    unsafe fn group(p: *const i8) -> *const i8 {
+        p
+    },
+    unsafe fn broadcast(group: &*const i8, quad: usize) -> __m512i {
+        unsafe { _mm512_set1_epi32(group.cast::<i32>().add(quad).read_unaligned()) }
     },
     unsafe fn dot(acc: __m512i, w: __m512i, x: __m512i) -> __m512i {
         unsafe { _mm512_dpbusd_epi32(acc, w, x) }
+    },
+    unsafe fn dot_nibbles(acc: __m512i, w: __m512i, x: *const i8) -> __m512i {
+        unsafe { _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x.cast::<i32>().read_unaligned())) }
     }
 );
 
 avx512_ops!(
     Avx512,
+    [i32; 32],
     [__m512i; 2],
-    unsafe fn broadcast(p: *const i8) -> [__m512i; 2] {
-        unsafe {
-            let x = _mm512_set1_epi32(p.cast::<i32>().read_unaligned());
-            [_mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x)), _mm512_srai_epi16::<8>(x)]
-        }
+    unsafe fn group(p: *const i8) -> [i32; 32] {
+        unsafe { widen_group(p) }
+    },
+    unsafe fn broadcast(group: &[i32; 32], quad: usize) -> [__m512i; 2] {
+        unsafe { [_mm512_set1_epi32(group[quad]), _mm512_set1_epi32(group[16 + quad])] }
     },
     unsafe fn dot(acc: __m512i, w: __m512i, x: [__m512i; 2]) -> __m512i {
         unsafe {
             let even = _mm512_madd_epi16(_mm512_and_si512(w, _mm512_set1_epi16(255)), x[0]);
             let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(w), x[1]);
             _mm512_add_epi32(_mm512_add_epi32(acc, even), odd)
+        }
+    },
+    unsafe fn dot_nibbles(acc: __m512i, w: __m512i, x: *const i8) -> __m512i {
+        unsafe {
+            // Two products of a nibble and a code are at most 2 * 15 * 127 apart from zero: nothing saturates.
+            let pairs = _mm512_maddubs_epi16(w, _mm512_set1_epi32(x.cast::<i32>().read_unaligned()));
+            _mm512_add_epi32(acc, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
         }
     }
 );

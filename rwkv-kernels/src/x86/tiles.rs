@@ -2,20 +2,19 @@
 
 #![allow(clippy::needless_range_loop, reason = "several arrays of registers are indexed alike")]
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::mem::MaybeUninit;
 
 use crate::activations::Activations;
 use crate::codec::{Codec, GROUP, TILE_ROWS};
 use crate::tiles::{I8_SCALE_BYTES, ROW_HALVES, RowTiles, U4_GROUP_BYTES, U8_GROUP_BYTES};
-use crate::x86::tile_ops::{Avx2, Avx512, Avx512Vnni, TileOps};
+use crate::x86::tile_ops::{Avx2, Avx512, Avx512Vnni, TileOps, on, prefetch};
 
 /// # Safety
 /// AVX2, FMA and F16C exist; `x` has the forms and the width of `w`, and `y` is `[x.rows(), w.rows()]`.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) unsafe fn avx2(w: RowTiles<'_>, x: &Activations, y: &mut [f32]) {
     // SAFETY: handed on.
-    unsafe { Product::<Avx2>::new(w, x, y).run::<1, 4>() }
+    unsafe { Product::<Avx2>::new(w, x, y).run::<1, 8>() }
 }
 
 /// # Safety
@@ -34,26 +33,36 @@ pub(crate) unsafe fn avx512_vnni(w: RowTiles<'_>, x: &Activations, y: &mut [f32]
     unsafe { Product::<Avx512Vnni>::new(w, x, y).run::<2, 8>() }
 }
 
-/// How far ahead one row prefetches in each tile: beyond the next page, so that its address is translated
-/// before it is needed. Hardware prefetchers stop at a page's end.
-const AHEAD: usize = 4352;
-
-/// Prefetches the part of `bytes` bytes that comes [`AHEAD`] later.
+/// 16 weights of a dense codec.
 #[inline(always)]
-unsafe fn prefetch<const T: usize>(w: [*const u8; T], bytes: usize) {
-    for w in w {
-        for line in (0..bytes).step_by(64) {
-            // SAFETY: a prefetch does not fault, wherever it points.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD + line).cast()) };
+unsafe fn load_dense<O: TileOps>(codec: Codec, p: *const u8) -> O::F {
+    // SAFETY: the caller's pointer has 16 weights.
+    unsafe {
+        match codec {
+            Codec::F16 => O::load_f16(p),
+            Codec::Bf16 => O::load_bf16(p),
+            _ => O::load_f32(p),
         }
     }
 }
 
-struct Product<'a, O> {
+/// Where `C` rows of `width` elements begin.
+#[inline(always)]
+unsafe fn row_pointers<E, const C: usize>(x: &[E], row: usize, width: usize) -> [*const E; C] {
+    let mut rows = [x.as_ptr(); C];
+    for c in 0..C {
+        // SAFETY: the caller's rows exist.
+        rows[c] = unsafe { rows[c].add((row + c) * width) };
+    }
+    rows
+}
+
+struct Product<'a, O: TileOps> {
     w: RowTiles<'a>,
     x: &'a Activations,
     y: &'a mut [f32],
-    ops: std::marker::PhantomData<O>,
+    /// The codes of the rows of a block as the operations want them, group by group.
+    codes: Vec<O::Group>,
 }
 
 /// One block of the product: tiles from `tile`, rows of activations from `row`.
@@ -65,94 +74,144 @@ struct Block {
 
 impl<'a, O: TileOps> Product<'a, O> {
     fn new(w: RowTiles<'a>, x: &'a Activations, y: &'a mut [f32]) -> Self {
-        Product { w, x, y, ops: std::marker::PhantomData }
+        Product { w, x, y, codes: Vec::new() }
     }
 
     /// All tiles and rows, in blocks of `T` by `C` and smaller ones for what is left.
+    ///
+    /// A few rows stay in the nearest cache while all tiles pass by, then the next rows follow.
     #[inline(always)]
     unsafe fn run<const T: usize, const C: usize>(mut self) {
-        // One row is bound by memory: more tiles give more independent chains, and the sums need few registers.
-        let wide = if self.x.rows() == 1 { 4 } else { T };
-        let mut tile = 0;
-        while tile < self.w.tiles() {
-            let left = self.w.tiles() - tile;
-            // SAFETY: the blocks cover tiles and rows that exist.
-            unsafe {
-                tile += match left {
-                    _ if wide == 4 && left >= 4 => self.rows::<4, 1>(tile),
-                    _ if T == 2 && left >= 2 => self.rows::<2, C>(tile),
-                    _ => self.rows::<1, C>(tile),
-                };
+        let rows = self.x.rows();
+        let mut row = 0;
+        // SAFETY: the blocks cover rows that exist.
+        unsafe {
+            while row + C <= rows {
+                self.tiles::<T, C>(row);
+                row += C;
+            }
+            if C > 4 && row + 4 <= rows {
+                self.tiles::<T, 4>(row);
+                row += 4;
+            }
+            if C > 2 && row + 2 <= rows {
+                self.tiles::<T, 2>(row);
+                row += 2;
+            }
+            if C > 1 && row < rows {
+                // One row is bound by memory: more tiles give more independent chains, and the sums need few registers.
+                self.tiles::<4, 1>(row);
             }
         }
     }
 
-    /// All rows for `T` tiles; returns `T`.
+    /// All tiles for `C` rows.
     #[inline(always)]
-    unsafe fn rows<const T: usize, const C: usize>(&mut self, tile: usize) -> usize {
-        let rows = self.x.rows();
-        let mut row = 0;
-        // SAFETY: as in `run`.
+    unsafe fn tiles<const T: usize, const C: usize>(&mut self, row: usize) {
+        // SAFETY: as in `run`; the blocks cover tiles that exist.
         unsafe {
-            while row + C <= rows {
+            self.prepare_codes::<C>(row);
+            let mut tile = 0;
+            while tile + T <= self.w.tiles() {
                 self.block::<T, C>(Block { tile, row });
-                row += C;
+                tile += T;
             }
-            if C > 4 && row + 4 <= rows {
-                self.block::<T, 4>(Block { tile, row });
-                row += 4;
-            }
-            if C > 2 && row + 2 <= rows {
-                self.block::<T, 2>(Block { tile, row });
-                row += 2;
-            }
-            if C > 1 && row < rows {
-                self.block::<T, 1>(Block { tile, row });
+            if T > 1 {
+                while tile < self.w.tiles() {
+                    self.block::<1, C>(Block { tile, row });
+                    tile += 1;
+                }
             }
         }
-        T
+    }
+
+    /// Leaves the codes of `C` rows in `codes`: group `g` of row `c` at `g * C + c`.
+    #[inline(always)]
+    unsafe fn prepare_codes<const C: usize>(&mut self, row: usize) {
+        let codes = match self.w.codec() {
+            Codec::U8 => self.x.codes(),
+            Codec::I8 => self.x.row_codes(),
+            Codec::F32 | Codec::F16 | Codec::Bf16 | Codec::U4 => return,
+        };
+        let groups = self.x.padded() / GROUP;
+        self.codes.clear();
+        self.codes.reserve(groups * C);
+        for g in 0..groups {
+            for c in 0..C {
+                // SAFETY: the caller's rows exist, and each has `groups` groups of 64 codes.
+                self.codes
+                    .push(unsafe { O::group(codes.as_ptr().add((row + c) * self.x.padded() + g * GROUP)) });
+            }
+        }
+    }
+
+    /// The prepared codes of a group.
+    #[inline(always)]
+    unsafe fn group_codes<const C: usize>(&self, g: usize) -> &[O::Group; C] {
+        debug_assert!((g + 1) * C <= self.codes.len());
+        // SAFETY: `prepare_codes` left `C` elements for each group, and arrays are aligned as their elements.
+        unsafe { &*self.codes.as_ptr().add(g * C).cast() }
     }
 
     #[inline(always)]
     unsafe fn block<const T: usize, const C: usize>(&mut self, at: Block) {
         // SAFETY: as in `run`.
         unsafe {
-            let sums = match self.w.codec() {
-                Codec::F32 => self.floats::<T, C>(at, 4 * TILE_ROWS, |p| O::load_f32(p)),
-                Codec::F16 => self.floats::<T, C>(at, ROW_HALVES, |p| O::load_f16(p)),
-                Codec::Bf16 => self.floats::<T, C>(at, ROW_HALVES, |p| O::load_bf16(p)),
-                Codec::U8 => self.groups_u8::<T, C>(at),
-                Codec::U4 => self.groups_u4::<T, C>(at),
-                Codec::I8 => self.rows_i8::<T, C>(at),
-            };
-            for t in 0..T {
-                for c in 0..C {
-                    self.store(at.tile + t, at.row + c, sums[t][c]);
+            match self.w.codec() {
+                Codec::F32 => self.dense_block::<T, C>(Codec::F32, at),
+                Codec::F16 => self.dense_block::<T, C>(Codec::F16, at),
+                Codec::Bf16 => self.dense_block::<T, C>(Codec::Bf16, at),
+                Codec::U8 => {
+                    let sums = self.groups_u8::<T, C>(at);
+                    self.store(at, sums);
                 }
+                Codec::U4 => {
+                    let sums = self.groups_u4::<T, C>(at);
+                    self.store(at, sums);
+                }
+                Codec::I8 => {
+                    let sums = self.rows_i8::<T, C>(at);
+                    self.store(at, sums);
+                }
+            }
+        }
+    }
+
+    /// All sums of a block in registers, or half of them at a time if they would not fit.
+    #[inline(always)]
+    unsafe fn dense_block<const T: usize, const C: usize>(&mut self, codec: Codec, at: Block) {
+        // SAFETY: as in `run`.
+        unsafe {
+            if T * C > O::SUMS && C == 8 {
+                for row in [at.row, at.row + 4] {
+                    let sums = self.floats::<T, 4>(codec, Block { row, ..at });
+                    self.store(Block { row, ..at }, sums);
+                }
+            } else {
+                let sums = self.floats::<T, C>(codec, at);
+                self.store(at, sums);
             }
         }
     }
 
     /// `acc = fma(w[k], x[k], acc)`, `k` ascending.
     #[inline(always)]
-    unsafe fn floats<const T: usize, const C: usize>(
-        &self,
-        at: Block,
-        step: usize,
-        load: impl Fn(*const u8) -> O::F,
-    ) -> [[O::F; C]; T] {
+    unsafe fn floats<const T: usize, const C: usize>(&self, codec: Codec, at: Block) -> [[O::F; C]; T] {
+        let step = if codec == Codec::F32 { 4 * TILE_ROWS } else { ROW_HALVES };
         // SAFETY: each tile has `cols` times `step` bytes, each row of the dense form at least `cols` elements.
         unsafe {
-            let w: [*const u8; T] = std::array::from_fn(|t| self.tile(at.tile + t));
-            let x: [*const f32; C] =
-                std::array::from_fn(|c| self.x.dense().as_ptr().add((at.row + c) * self.x.padded()));
+            let w = self.tile_pointers::<T>(at.tile);
+            let x = row_pointers::<_, C>(self.x.dense(), at.row, self.x.padded());
             let mut acc = [[O::zero(); C]; T];
             for k in 0..self.w.cols() {
-                let w = w.map(|w| w.add(k * step));
+                let w = on(w, k * step);
                 if C == 1 && (step == 64 || k % 2 == 0) {
-                    prefetch(w, 64);
+                    prefetch(w);
                 }
-                let weights: [O::F; T] = std::array::from_fn(|t| load(w[t]));
+                let mut weights = [O::zero(); T];
+                for t in 0..T {
+                    weights[t] = load_dense::<O>(codec, w[t]);
+                }
                 for c in 0..C {
                     let x = O::splat(*x[c].add(k));
                     for t in 0..T {
@@ -169,25 +228,23 @@ impl<'a, O: TileOps> Product<'a, O> {
         // SAFETY: each tile has `groups` groups of the codec's size, each row of codes `groups` times 64.
         unsafe {
             let groups = self.x.padded() / GROUP;
-            let w: [*const u8; T] = std::array::from_fn(|t| self.tile(at.tile + t));
-            let x: [*const i8; C] =
-                std::array::from_fn(|c| self.x.codes().as_ptr().add((at.row + c) * self.x.padded()));
-            let (scales, sums) = (self.x.scales().as_ptr(), self.x.sums().as_ptr());
+            let w = self.tile_pointers::<T>(at.tile);
+            let scales = row_pointers::<_, C>(self.x.scales(), at.row, groups);
+            let sums = row_pointers::<_, C>(self.x.sums(), at.row, groups);
             let mut acc = [[O::zero(); C]; T];
             for g in 0..groups {
-                let w: [*const u8; T] = std::array::from_fn(|t| w[t].add(g * U8_GROUP_BYTES));
+                let w = on(w, g * U8_GROUP_BYTES);
                 if C == 1 {
-                    prefetch(w, U8_GROUP_BYTES);
+                    prefetch(w);
                 }
-                let codes = w.map(|w| w.add(2 * ROW_HALVES));
-                let d = Self::quads::<T, C, 16>(codes, x.map(|x| x.add(g * GROUP)));
+                let codes = on(w, 2 * ROW_HALVES);
+                let d = O::dots_u8(codes, self.group_codes::<C>(g));
                 for t in 0..T {
                     let (scale, min) = (O::load_f16(w[t]), O::load_f16(w[t].add(ROW_HALVES)));
                     for c in 0..C {
-                        let i = (at.row + c) * groups + g;
-                        let s = O::mul(scale, O::splat(*scales.add(i)));
+                        let s = O::mul(scale, O::splat(*scales[c].add(g)));
                         let dotted = O::fma(O::to_f32(d[t][c]), s, acc[t][c]);
-                        acc[t][c] = O::fma(O::splat(*sums.add(i)), min, dotted);
+                        acc[t][c] = O::fma(O::splat(*sums[c].add(g)), min, dotted);
                     }
                 }
             }
@@ -200,38 +257,27 @@ impl<'a, O: TileOps> Product<'a, O> {
         // SAFETY: as in `groups_u8`.
         unsafe {
             let groups = self.x.padded() / GROUP;
-            let w: [*const u8; T] = std::array::from_fn(|t| self.tile(at.tile + t));
-            let x: [*const i8; C] =
-                std::array::from_fn(|c| self.x.codes().as_ptr().add((at.row + c) * self.x.padded()));
-            let (scales, sums) = (self.x.scales().as_ptr(), self.x.half_sums().as_ptr());
+            let w = self.tile_pointers::<T>(at.tile);
+            let x = row_pointers::<_, C>(self.x.codes(), at.row, self.x.padded());
+            let scales = row_pointers::<_, C>(self.x.scales(), at.row, groups);
+            let sums = row_pointers::<_, C>(self.x.half_sums(), at.row, 2 * groups);
             let mut acc = [[O::zero(); C]; T];
-            for h in 0..2 * groups {
-                let (g, half) = (h / 2, h % 2);
-                let w: [*const u8; T] = std::array::from_fn(|t| w[t].add(g * U4_GROUP_BYTES));
-                if C == 1 && half == 0 {
-                    prefetch(w, U4_GROUP_BYTES);
-                }
-                let mut d = [[O::izero(); C]; T];
-                for pair in 0..4 {
-                    let nibbles: [(O::I, O::I); T] = std::array::from_fn(|t| {
-                        O::nibbles(O::load_codes(w[t].add(4 * ROW_HALVES + (4 * half + pair) * 64)))
-                    });
-                    for c in 0..C {
-                        let x = x[c].add(g * GROUP + half * 32 + pair * 8);
-                        let (low, high) = (O::broadcast(x), O::broadcast(x.add(4)));
-                        for t in 0..T {
-                            d[t][c] = O::dot(O::dot(d[t][c], nibbles[t].0, low), nibbles[t].1, high);
-                        }
+            for g in 0..groups {
+                let w = on(w, g * U4_GROUP_BYTES);
+                for half in 0..2 {
+                    if C == 1 {
+                        prefetch(on(w, 64 * half));
                     }
-                }
-                for t in 0..T {
-                    let pair = w[t].add(2 * half * ROW_HALVES);
-                    let (scale, min) = (O::load_f16(pair), O::load_f16(pair.add(ROW_HALVES)));
-                    for c in 0..C {
-                        let row = (at.row + c) * groups;
-                        let s = O::mul(scale, O::splat(*scales.add(row + g)));
-                        let dotted = O::fma(O::to_f32(d[t][c]), s, acc[t][c]);
-                        acc[t][c] = O::fma(O::splat(*sums.add(2 * row + h)), min, dotted);
+                    let codes = on(w, 4 * ROW_HALVES + 4 * half * 64);
+                    let d = O::dots_u4(codes, on(x, g * GROUP + half * GROUP / 2));
+                    for t in 0..T {
+                        let pair = w[t].add(2 * half * ROW_HALVES);
+                        let (scale, min) = (O::load_f16(pair), O::load_f16(pair.add(ROW_HALVES)));
+                        for c in 0..C {
+                            let s = O::mul(scale, O::splat(*scales[c].add(g)));
+                            let dotted = O::fma(O::to_f32(d[t][c]), s, acc[t][c]);
+                            acc[t][c] = O::fma(O::splat(*sums[c].add(2 * g + half)), min, dotted);
+                        }
                     }
                 }
             }
@@ -243,16 +289,11 @@ impl<'a, O: TileOps> Product<'a, O> {
     unsafe fn rows_i8<const T: usize, const C: usize>(&self, at: Block) -> [[O::F; C]; T] {
         // SAFETY: each tile has its scales and `padded` codes per row, as many as a row of activations.
         unsafe {
-            let w: [*const u8; T] = std::array::from_fn(|t| self.tile(at.tile + t));
-            let x: [*const i8; C] =
-                std::array::from_fn(|c| self.x.row_codes().as_ptr().add((at.row + c) * self.x.padded()));
+            let w = self.tile_pointers::<T>(at.tile);
             let mut d = [[O::izero(); C]; T];
             for g in 0..self.x.padded() / GROUP {
-                let codes = w.map(|w| w.add(I8_SCALE_BYTES + g * GROUP * TILE_ROWS));
-                if C == 1 {
-                    prefetch(codes, GROUP * TILE_ROWS);
-                }
-                let group = Self::quads::<T, C, 16>(codes, x.map(|x| x.add(g * GROUP)));
+                let codes = on(w, I8_SCALE_BYTES + g * GROUP * TILE_ROWS);
+                let group = O::dots_u8(codes, self.group_codes::<C>(g));
                 for t in 0..T {
                     for c in 0..C {
                         d[t][c] = O::iadd(d[t][c], group[t][c]);
@@ -273,65 +314,36 @@ impl<'a, O: TileOps> Product<'a, O> {
         }
     }
 
-    /// Exact dot products over `Q` quads.
+    /// Where `T` tiles begin.
     #[inline(always)]
-    unsafe fn quads<const T: usize, const C: usize, const Q: usize>(
-        w: [*const u8; T],
-        x: [*const i8; C],
-    ) -> [[O::I; C]; T] {
-        // SAFETY: the caller's pointers have `Q` quads.
-        unsafe {
-            let mut d = [[O::izero(); C]; T];
-            if C == 1 {
-                // Two sums each, so that the next quad does not wait for the last.
-                let mut odd = [O::izero(); T];
-                for q in (0..Q).step_by(2) {
-                    let (x0, x1) = (O::broadcast(x[0].add(4 * q)), O::broadcast(x[0].add(4 * q + 4)));
-                    for t in 0..T {
-                        let w = w[t].add(q * 64);
-                        d[t][0] = O::dot(d[t][0], O::load_codes(w), x0);
-                        odd[t] = O::dot(odd[t], O::load_codes(w.add(64)), x1);
-                    }
-                }
-                for t in 0..T {
-                    d[t][0] = O::iadd(d[t][0], odd[t]);
-                }
-                return d;
-            }
-            for q in 0..Q {
-                let codes: [O::I; T] = std::array::from_fn(|t| O::load_codes(w[t].add(q * 64)));
-                for c in 0..C {
-                    let x = O::broadcast(x[c].add(4 * q));
-                    for t in 0..T {
-                        d[t][c] = O::dot(d[t][c], codes[t], x);
-                    }
-                }
-            }
-            d
+    unsafe fn tile_pointers<const T: usize>(&self, tile: usize) -> [*const u8; T] {
+        debug_assert!(tile + T <= self.w.tiles());
+        let mut tiles = [self.w.bytes().as_ptr(); T];
+        for t in 0..T {
+            // SAFETY: the caller's tiles exist.
+            tiles[t] = unsafe { tiles[t].add((tile + t) * self.w.tile_bytes()) };
         }
+        tiles
     }
 
+    /// Writes the outputs of a block, but not the padding of the last tile.
     #[inline(always)]
-    unsafe fn tile(&self, tile: usize) -> *const u8 {
-        debug_assert!(tile < self.w.tiles());
-        // SAFETY: the caller's tile exists.
-        unsafe { self.w.bytes().as_ptr().add(tile * self.w.tile_bytes()) }
-    }
-
-    /// Writes the outputs of a tile for one row of activations, but not the padding of the last tile.
-    #[inline(always)]
-    unsafe fn store(&mut self, tile: usize, row: usize, sums: O::F) {
-        let first = tile * TILE_ROWS;
-        let count = (self.w.rows() - first).min(TILE_ROWS);
-        let at = row * self.w.rows() + first;
-        // SAFETY: `y` is `[x.rows(), w.rows()]`, so `count` outputs exist from `at` on.
-        unsafe {
-            if count == TILE_ROWS {
-                O::store(self.y.as_mut_ptr().add(at), sums);
-            } else {
-                let mut tail = MaybeUninit::<[f32; TILE_ROWS]>::uninit();
-                O::store(tail.as_mut_ptr().cast(), sums);
-                self.y[at..at + count].copy_from_slice(&tail.assume_init()[..count]);
+    unsafe fn store<const T: usize, const C: usize>(&mut self, block: Block, sums: [[O::F; C]; T]) {
+        for t in 0..T {
+            let first = (block.tile + t) * TILE_ROWS;
+            let count = (self.w.rows() - first).min(TILE_ROWS);
+            for c in 0..C {
+                let at = (block.row + c) * self.w.rows() + first;
+                // SAFETY: `y` is `[x.rows(), w.rows()]`, so `count` outputs exist from `at` on.
+                unsafe {
+                    if count == TILE_ROWS {
+                        O::store(self.y.as_mut_ptr().add(at), sums[t][c]);
+                    } else {
+                        let mut tail = MaybeUninit::<[f32; TILE_ROWS]>::uninit();
+                        O::store(tail.as_mut_ptr().cast(), sums[t][c]);
+                        self.y[at..at + count].copy_from_slice(&tail.assume_init()[..count]);
+                    }
+                }
             }
         }
     }
