@@ -32,6 +32,7 @@ Environment:
   RWKV_ISA        instruction set: scalar, avx2 or avx512 (default: the best of the machine; results are the same)
   RWKV_LOG        what the libraries log to stderr, such as `debug` or `rwkv_model=debug`
   RWKV_CACHE_DIR  where packs go that have no place beside their checkpoint
+  RWKV_API_KEY    the key that `rwkv serve` asks for
 
 Exit codes:
   0 done, 1 failed, 2 wrong command line, 3 not a usable model file, 130 interrupted";

@@ -7,16 +7,29 @@
 //! ```
 //!
 //! The engine never waits for a client: an event that finds the channel full, or nobody at its other end, ends the session.
+//! A request is checked to its last field before it is given to the scheduler, and a stream begins, with its 200, when its
+//! session has left the queue; so whatever can be refused is refused with a status.
 
-#[allow(dead_code, reason = "the page is to use all of it")]
+mod answer;
 mod app;
+mod choice;
 mod connections;
+mod endpoints;
 mod engine;
-#[allow(dead_code, reason = "the endpoints that are to come use all of it")]
 mod error;
-mod health;
+mod fields;
+mod guard;
 mod load;
+mod messages;
+mod metrics;
 mod page;
+mod prompt;
+mod scored;
+mod sessions;
+mod settings;
+mod states;
+mod template;
+mod text;
 
 pub use app::App;
 
@@ -26,7 +39,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::get;
+use axum::middleware::from_fn_with_state;
 use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -39,6 +52,8 @@ use error::ApiError;
 const THREADS: usize = 2;
 /// How long a load has to notice that it is to end, and to leave nothing behind.
 const END_OF_LOAD: Duration = Duration::from_secs(10);
+/// How long connections have to take what was still written for them.
+const END_OF_CONNECTIONS: Duration = Duration::from_secs(2);
 
 /// Serves until Ctrl-C or SIGTERM.
 ///
@@ -60,6 +75,9 @@ pub fn run(args: Arc<ServeArgs>, console: Console) -> Result<()> {
 
 async fn serve(args: Arc<ServeArgs>, console: Console) -> Result<()> {
     let app = App::new(Arc::clone(&args), console)?;
+    if !args.host.is_loopback() && !app.guard().has_key() {
+        console.warn("whoever reaches this machine may use the model: --api-key asks for a key");
+    }
     let listener = TcpListener::bind((args.host, args.port))
         .await
         .with_context(|| format!("cannot listen at {}:{}", args.host, args.port))?;
@@ -67,8 +85,8 @@ async fn serve(args: Arc<ServeArgs>, console: Console) -> Result<()> {
     console.note(format_args!("listening at http://{address}"));
     let stop = connections::Stop::on_signal()?;
     let mut load = load::start(app.clone());
-    let mut serving =
-        tokio::spawn(connections::serve(listener, router(&app), args.limits.connections, stop.clone()));
+    let most = args.limits.connections;
+    let mut serving = tokio::spawn(connections::serve(listener, router(&app), most, stop.clone()));
     tokio::select! {
         loaded = &mut load => loaded??,
         () = stop.requested() => {
@@ -77,22 +95,45 @@ async fn serve(args: Arc<ServeArgs>, console: Console) -> Result<()> {
             return Ok(());
         }
     }
+    let scheduler = app.loaded()?.scheduler.clone();
     console.note(format_args!("ready: {}", app.loaded()?.name));
     stop.requested().await;
     console.note("ending: no more requests are taken");
-    app.stop(args.limits.shutdown_limit, &mut serving).await;
+    let limit = args.limits.shutdown_limit;
+    let ended = tokio::task::spawn_blocking(move || scheduler.shutdown(limit));
+    ended.await.context("the engine did not end")?;
+    // Sessions have ended by now, and their last words are in the channels.
+    let _ = tokio::time::timeout(END_OF_CONNECTIONS, &mut serving).await;
     Ok(())
 }
 
 /// All routes.
 fn router(app: &App) -> Router {
-    Router::new()
-        .route("/health", get(health::health))
+    let guarded = endpoints::guarded().merge(engine::routes());
+    let guarded = guarded.route_layer(from_fn_with_state(app.clone(), guard::key));
+    let router = Router::new()
+        .merge(endpoints::open())
         .merge(page::routes())
-        .merge(engine::routes())
+        .merge(guarded)
         .fallback(|| async { ApiError::no_route() })
         .method_not_allowed_fallback(|| async { ApiError::no_method() })
         .layer(DefaultBodyLimit::max(usize::try_from(app.args().limits.body_limit).unwrap_or(usize::MAX)))
         .layer(CatchPanicLayer::custom(error::panicked))
-        .with_state(app.clone())
+        .layer(from_fn_with_state(app.clone(), guard::place))
+        .layer(from_fn_with_state(app.clone(), metrics::count));
+    let router = match app.guard().cors() {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    router.with_state(app.clone())
+}
+
+/// Runs what waits for files or threads, where that holds up nobody.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(_) => Err(ApiError::internal("the server met a state that it should never be in")),
+    }
 }

@@ -90,6 +90,10 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     pub prefix_cache: u64,
 
+    /// The most bytes of all states in --state-dir
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
+    pub state_bytes: u64,
+
     /// Seconds that a session may wait before it is refused with 503
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = seconds)]
     pub queue_timeout: Duration,
@@ -103,12 +107,16 @@ pub struct LimitArgs {
     pub max_tokens: Option<usize>,
 
     /// The most bytes of a request
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size)]
     pub body_limit: u64,
 
     /// Connections that may be open at once; more wait
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one())]
     pub connections: usize,
+
+    /// Seconds after which a stream that has nothing to say sends a comment, so that nobody takes it for dead
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = some_seconds)]
+    pub keep_alive: Duration,
 
     /// Seconds that running answers have to end after Ctrl-C or SIGTERM
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
@@ -129,4 +137,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no number of seconds; expected one such as 30 or 0.5");
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+/// Reads a number of seconds that is not zero.
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    seconds(text).and_then(|time| if time.is_zero() { Err("expected more than 0".into()) } else { Ok(time) })
 }

@@ -1,16 +1,32 @@
 //! What the handlers share.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use anyhow::Result;
-use rwkv_model::ModelOptions;
-use tokio::task::JoinHandle;
+use axum::http::{HeaderMap, header};
+use rwkv_model::{ModelOptions, Request, SamplerParams, Scheduler, State};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::blocking;
 use super::error::ApiError;
+use super::guard::Guard;
+use super::metrics::Metrics;
+use super::settings::Settings;
+use super::states::{StateName, States};
+use super::template::ChatTemplate;
 use crate::commands::serve::ServeArgs;
 use crate::console::Console;
+use crate::exit::Stop;
+use crate::session::Tail;
+use crate::vocabulary::Vocabulary;
+
+/// Bodies of the largest size that may be on their way at once.
+const LARGEST_BODIES: u64 = 8;
+/// The unit in which memory for bodies is counted.
+const BODY_UNIT: u64 = 1024;
 
 /// The server, as its handlers see it. Cheap to clone.
 #[derive(Clone)]
@@ -19,23 +35,105 @@ pub struct App(Arc<Shared>);
 struct Shared {
     args: Arc<ServeArgs>,
     console: Console,
+    guard: Guard,
+    template: ChatTemplate,
+    states: Option<Arc<States>>,
+    metrics: Arc<Metrics>,
     loaded: OnceLock<Loaded>,
+    bodies: Arc<Semaphore>,
+    ids: RandomState,
+    next_id: AtomicU64,
 }
 
 /// What there is once the model is loaded.
 pub struct Loaded {
     /// What the model is called.
     pub name: String,
+    /// When it was loaded, in seconds since 1970.
+    pub created: u64,
     /// Its pack.
+    #[allow(dead_code, reason = "for the engine's view")]
     pub pack: PathBuf,
     /// How it was opened, and how another one of it can be opened.
+    #[allow(dead_code, reason = "for the engine's view")]
     pub options: ModelOptions,
+    /// Its tokenizer.
+    pub vocabulary: Arc<Vocabulary>,
+    /// What runs it.
+    pub scheduler: Scheduler,
+}
+
+impl Loaded {
+    /// The tokens of a text.
+    ///
+    /// # Errors
+    /// 400: the vocabulary has no tokens for it, or the model does not have them.
+    pub fn encode(&self, text: &str, param: &str) -> Result<Vec<u32>, ApiError> {
+        let ids = self
+            .vocabulary
+            .try_encode(text)
+            .map_err(|error| ApiError::field(param, format!("{param} cannot be tokenised: {error}")))?;
+        let vocab = self.scheduler.config().vocab;
+        match ids.iter().find(|&&id| id as usize >= vocab) {
+            Some(id) => {
+                let message = format!(
+                    "{param} has token {id}, but the model has only {vocab}: its vocabulary is another one"
+                );
+                Err(ApiError::field(param, message))
+            }
+            None => Ok(ids),
+        }
+    }
+}
+
+/// Where a session begins.
+#[derive(Debug, Default)]
+pub struct Start {
+    /// What it remembers.
+    pub state: Option<State>,
+    /// What is to be fed before anything else.
+    pub unfed: Vec<u32>,
+    /// The end of what was said before, if something was.
+    tail: Option<Tail>,
+}
+
+impl Start {
+    /// A turn of a chat, with what has to stand between it and what was said before.
+    pub fn before(&self, turn: String) -> String {
+        self.tail.as_ref().map_or(turn.clone(), |tail| tail.before(&turn))
+    }
 }
 
 impl App {
-    /// A server whose model is not loaded yet. Checks the arguments.
+    /// A server whose model is not loaded yet.
+    ///
+    /// # Errors
+    /// An argument cannot be used.
     pub fn new(args: Arc<ServeArgs>, console: Console) -> Result<App> {
-        Ok(App(Arc::new(Shared { args, console, loaded: OnceLock::new() })))
+        if args.stop.iter().any(String::is_empty) {
+            return Err(Stop::usage("--stop is empty; expected a text"));
+        }
+        let limits = &args.limits;
+        let room = limits.body_limit.div_ceil(BODY_UNIT).saturating_mul(LARGEST_BODIES);
+        let room = usize::try_from(room).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Ok(App(Arc::new(Shared {
+            guard: Guard::new(&args)?,
+            template: match &args.template {
+                Some(path) => ChatTemplate::from_path(path)?,
+                None => ChatTemplate::G1,
+            },
+            states: match &args.state_dir {
+                Some(dir) => Some(Arc::new(States::open(dir, limits.state_bytes)?)),
+                None => None,
+            },
+            metrics: Arc::default(),
+            loaded: OnceLock::new(),
+            bodies: Arc::new(Semaphore::new(room)),
+            ids: RandomState::new(),
+            next_id: AtomicU64::new(0),
+            args,
+            console,
+        })))
     }
 
     /// The command line.
@@ -48,6 +146,26 @@ impl App {
         self.0.console
     }
 
+    /// Who may ask.
+    pub fn guard(&self) -> &Guard {
+        &self.0.guard
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.0.metrics
+    }
+
+    /// How messages become text.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.0.template
+    }
+
+    /// Where an answer of a chat ends, beside where the request says.
+    pub fn chat_stops(&self) -> Vec<String> {
+        if self.args().stop.is_empty() { self.template().stops() } else { self.args().stop.clone() }
+    }
+
     /// The model.
     ///
     /// # Errors
@@ -57,12 +175,82 @@ impl App {
     }
 
     /// The model is there.
+    ///
+    /// # Panics
+    /// It was there before.
     pub fn set_loaded(&self, loaded: Loaded) {
         assert!(self.0.loaded.set(loaded).is_ok(), "a server loads one model");
     }
 
-    /// Lets running answers end, for so long, and then ends them.
-    pub async fn stop(&self, limit: Duration, serving: &mut JoinHandle<()>) {
-        let _ = tokio::time::timeout(limit, serving).await;
+    /// The folder of states.
+    ///
+    /// # Errors
+    /// 501: there is none.
+    pub fn states(&self) -> Result<&Arc<States>, ApiError> {
+        self.0.states.as_ref().ok_or_else(ApiError::no_states)
+    }
+
+    /// Where a session begins: with nothing, or with a state.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn start(&self, name: Option<&StateName>) -> Result<Start, ApiError> {
+        let Some(name) = name.cloned() else { return Ok(Start::default()) };
+        let states = Arc::clone(self.states()?);
+        let identity = self.loaded()?.scheduler.identity().clone();
+        let session = blocking(move || states.load(&name, &identity)).await?;
+        let is_spoken = !session.is_new() && matches!(self.template(), ChatTemplate::G1);
+        let unfed = session.tail.unfed.clone();
+        Ok(Start { state: Some(session.state), unfed, tail: is_spoken.then_some(session.tail) })
+    }
+
+    /// A request with the server's limits, that generates nothing special.
+    pub fn request(&self, prompt: Vec<u32>) -> Request {
+        let limits = &self.args().limits;
+        Request {
+            queue_limit: Some(limits.queue_timeout),
+            time_limit: Some(limits.time_limit),
+            max_tokens: limits.max_tokens,
+            ..Request::new(prompt)
+        }
+    }
+
+    /// A request for text. Each choice has its own random numbers.
+    pub fn text_request(&self, prompt: Vec<u32>, settings: &Settings, choice: usize) -> Request {
+        let request = self.request(prompt);
+        let seed = settings.params.seed.map(|seed| seed.wrapping_add(choice as u64));
+        let most = [settings.max_tokens, request.max_tokens];
+        Request {
+            params: SamplerParams { seed, ..settings.params.clone() },
+            max_tokens: most.into_iter().flatten().min(),
+            stop_strings: settings.stop.iter().map(|stop| stop.as_bytes().to_vec()).collect(),
+            keep_state: settings.save_state.is_some(),
+            ..request
+        }
+    }
+
+    /// A name for an answer, which is not given twice.
+    pub fn new_id(&self, prefix: &str) -> String {
+        let number = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut hasher = self.0.ids.build_hasher();
+        hasher.write_u64(number);
+        format!("{prefix}-{:016x}{number:08x}", hasher.finish())
+    }
+
+    /// Waits until there is memory for a request's body, which is held until it was read.
+    ///
+    /// # Errors
+    /// 413: it says that it is too long.
+    pub async fn room_for_body(&self, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
+        let most = self.args().limits.body_limit;
+        let length =
+            headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = length.unwrap_or(most);
+        if length > most {
+            return Err(ApiError::long_body(most));
+        }
+        let units = u32::try_from(length.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.0.bodies).acquire_many_owned(units).await;
+        Ok(room.expect("it is never closed"))
     }
 }

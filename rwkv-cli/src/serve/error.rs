@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -34,7 +35,22 @@ impl ApiError {
         ApiError { param: Some(param.into()), ..ApiError::invalid(message) }
     }
 
-    /// 404.
+    /// 401: the key is missing or wrong.
+    pub fn no_key(message: &'static str) -> ApiError {
+        ApiError { code: Some("invalid_api_key"), ..ApiError::new(StatusCode::UNAUTHORIZED, message) }
+    }
+
+    /// 403: not for requests from there.
+    pub fn forbidden(message: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::FORBIDDEN, message)
+    }
+
+    /// 404: it is not there.
+    pub fn not_found(message: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// 404: nothing is at this path.
     pub fn no_route() -> ApiError {
         ApiError::new(
             StatusCode::NOT_FOUND,
@@ -48,6 +64,44 @@ impl ApiError {
             StatusCode::METHOD_NOT_ALLOWED,
             "this path has no such method; /openapi.json lists what it has",
         )
+    }
+
+    /// 408: the body did not come.
+    pub fn slow_body(limit: Duration) -> ApiError {
+        let message = format!("the body did not come within {} seconds", limit.as_secs());
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, message)
+    }
+
+    /// 413: the body is too long.
+    pub fn long_body(most: u64) -> ApiError {
+        let message = format!("the body is too long; expected at most {most} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    }
+
+    /// The body could not be read, as a status says.
+    pub fn body(status: StatusCode, most: u64) -> ApiError {
+        match status {
+            StatusCode::PAYLOAD_TOO_LARGE => ApiError::long_body(most),
+            _ => ApiError::invalid("the body did not come to its end"),
+        }
+    }
+
+    /// 501: there is no folder of states.
+    pub fn no_states() -> ApiError {
+        ApiError::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "this server keeps no states; it was started without --state-dir",
+        )
+    }
+
+    /// 507: the folder of states is full.
+    pub fn full(message: String) -> ApiError {
+        ApiError::new(StatusCode::INSUFFICIENT_STORAGE, message)
+    }
+
+    /// 503: the answer was not done in time.
+    pub fn out_of_time() -> ApiError {
+        ApiError::unavailable("the time for the answer is over", "time_limit")
     }
 
     /// 503: the model is not loaded yet.
@@ -88,6 +142,9 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.to_json())).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -1,7 +1,10 @@
 //! Loading the model, while the port is open already.
 
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use anyhow::{Context, Result};
-use rwkv_model::ModelOptions;
+use rwkv_model::{ModelOptions, Scheduler, SchedulerOptions, TokenBytes};
 use tokio::task::JoinHandle;
 
 use super::app::{App, Loaded};
@@ -12,15 +15,31 @@ pub fn start(app: App) -> JoinHandle<Result<()>> {
 }
 
 fn load(app: &App) -> Result<()> {
-    let args = app.args();
-    let pack = args.model.resolve(app.console())?;
-    let options = args.model.options(ModelOptions::default().sessions(args.limits.sessions))?;
-    let model = args.model.open_pack(&pack, app.console(), options.clone())?;
+    let (args, console) = (app.args(), app.console());
+    let limits = &args.limits;
+    let vocabulary = Arc::new(args.vocabulary.load()?);
+    let pack = args.model.resolve(console)?;
+    let options = args.model.options(ModelOptions::default().sessions(limits.sessions))?;
+    let model = args.model.open_pack(&pack, console, options.clone())?;
+    vocabulary.warn_unless_fit(model.config().vocab, console);
     let name = match &args.name {
         Some(name) => name.clone(),
         None => pack.file_stem().context("the model's file has no name")?.to_string_lossy().into_owned(),
     };
-    drop(model);
-    app.set_loaded(Loaded { name, pack, options });
+    let token_bytes: TokenBytes = {
+        let vocabulary = Arc::clone(&vocabulary);
+        Arc::new(move |id, bytes| vocabulary.append(id, bytes))
+    };
+    let scheduler = Scheduler::start(
+        model,
+        SchedulerOptions {
+            queue: limits.queue,
+            sessions: limits.sessions,
+            prefix_cache_bytes: limits.prefix_cache,
+            ..SchedulerOptions::new(token_bytes)
+        },
+    )?;
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    app.set_loaded(Loaded { name, created, pack, options, vocabulary, scheduler });
     Ok(())
 }

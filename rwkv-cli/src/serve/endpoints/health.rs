@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::App;
+use crate::serve::App;
 
 /// `GET /health`: 200 once the model is loaded. It says nothing else, since it needs no key.
 pub async fn health(State(app): State<App>) -> (StatusCode, Json<Value>) {
