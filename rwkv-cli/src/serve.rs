@@ -18,6 +18,8 @@ mod endpoints;
 mod engine;
 mod error;
 mod fields;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod load;
 mod messages;
@@ -85,8 +87,10 @@ async fn serve(args: Arc<ServeArgs>, console: Console) -> Result<()> {
     console.note(format_args!("listening at http://{address}"));
     let stop = connections::Stop::on_signal()?;
     let mut load = load::start(app.clone());
-    let most = args.limits.connections;
-    let mut serving = tokio::spawn(connections::serve(listener, router(&app), most, stop.clone()));
+    let mut serving = tokio::spawn({
+        let (args, router, stop) = (Arc::clone(&args), router(&app), stop.clone());
+        async move { connections::serve(listener, router, &args.limits, stop).await }
+    });
     tokio::select! {
         loaded = &mut load => loaded??,
         () = stop.requested() => {

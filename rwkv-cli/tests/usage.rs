@@ -4,9 +4,10 @@ mod support;
 
 use support::Lab;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "run",
     "chat",
+    "serve",
     "pack",
     "inspect",
     "verify",

@@ -114,6 +114,10 @@ pub struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one())]
     pub connections: usize,
 
+    /// Seconds after which a client that takes nothing of its answer loses its connection
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = some_seconds)]
+    pub stall_timeout: Duration,
+
     /// Seconds after which a stream that has nothing to say sends a comment, so that nobody takes it for dead
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = some_seconds)]
     pub keep_alive: Duration,

@@ -1,5 +1,6 @@
 //! Connections: taken up to a number, timed while they say nothing, and ended in order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -8,9 +9,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
+
+use crate::commands::serve::LimitArgs;
 
 /// How long a connection may take to send the head of a request, the first one or a further one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,8 +52,8 @@ impl Stop {
 }
 
 /// Serves connections until it is to stop, and then those that are open until they end.
-pub async fn serve(listener: TcpListener, router: Router, most: usize, stop: Stop) {
-    let places = Arc::new(Semaphore::new(most));
+pub async fn serve(listener: TcpListener, router: Router, limits: &LimitArgs, stop: Stop) {
+    let places = Arc::new(Semaphore::new(limits.connections));
     let connections = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
@@ -69,8 +72,11 @@ pub async fn serve(listener: TcpListener, router: Router, most: usize, stop: Sto
         };
         // An event is a small packet that is wanted at once.
         let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(limits.stall_timeout));
         let service = TowerToHyperService::new(router.clone());
-        let connection = connections.watch(builder.serve_connection(TokioIo::new(stream), service));
+        let io = TokioIo::new(Box::pin(stream));
+        let connection = connections.watch(builder.serve_connection(io, service));
         tokio::spawn(async move {
             // Whatever a client does to its connection is its own affair.
             let _ = connection.await;
