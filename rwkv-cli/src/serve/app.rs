@@ -100,7 +100,10 @@ pub struct Start {
 impl Start {
     /// A turn of a chat, with what has to stand between it and what was said before.
     pub fn before(&self, turn: String) -> String {
-        self.tail.as_ref().map_or(turn.clone(), |tail| tail.before(&turn))
+        match &self.tail {
+            Some(tail) => tail.before(&turn),
+            None => turn,
+        }
     }
 }
 

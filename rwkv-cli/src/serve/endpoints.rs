@@ -10,10 +10,25 @@ mod states;
 mod tokens;
 
 use axum::Router;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
 use axum::routing::{get, post};
 
 use super::app::App;
+use super::error::ApiError;
 use super::metrics;
+
+/// The last part of a path.
+pub struct Segment(String);
+
+impl FromRequestParts<App> for Segment {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Segment, ApiError> {
+        let path = Path::from_request_parts(parts, app).await;
+        path.map(|Path(name)| Segment(name)).map_err(|_| ApiError::invalid("the path is not UTF-8"))
+    }
+}
 
 /// Routes for everybody.
 pub fn open() -> Router<App> {

@@ -1,9 +1,10 @@
 //! The models that there are: one.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 
+use super::Segment;
 use crate::serve::app::{App, Loaded};
 use crate::serve::error::ApiError;
 
@@ -13,7 +14,7 @@ pub async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
 }
 
 /// `GET /v1/models/{model}`.
-pub async fn get(State(app): State<App>, Path(model): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn get(State(app): State<App>, Segment(model): Segment) -> Result<Json<Value>, ApiError> {
     let loaded = app.loaded()?;
     if model != loaded.name {
         let message = format!("there is no model {model:?}; there is {:?}", loaded.name);

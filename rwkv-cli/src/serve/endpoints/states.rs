@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use rwkv_model::{Request, SessionEvent};
 use serde_json::{Value, json};
 
+use super::Segment;
 use crate::serve::app::App;
 use crate::serve::blocking;
 use crate::serve::error::ApiError;
@@ -24,14 +25,14 @@ pub async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
 }
 
 /// `GET /v1/states/{name}`.
-pub async fn get(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn get(State(app): State<App>, Segment(name): Segment) -> Result<Json<Value>, ApiError> {
     let states = Arc::clone(app.states()?);
     let name = StateName::new(&name, "name")?;
     blocking(move || states.get(&name)).await.map(Json)
 }
 
 /// `DELETE /v1/states/{name}`.
-pub async fn delete(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn delete(State(app): State<App>, Segment(name): Segment) -> Result<Json<Value>, ApiError> {
     let states = Arc::clone(app.states()?);
     let name = StateName::new(&name, "name")?;
     let id = name.to_string();
