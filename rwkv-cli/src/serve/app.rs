@@ -27,6 +27,8 @@ use crate::vocabulary::Vocabulary;
 const LARGEST_BODIES: u64 = 8;
 /// The unit in which memory for bodies is counted.
 const BODY_UNIT: u64 = 1024;
+/// Bodies up to this size wait for nobody: the number of connections bounds them.
+const SMALL_BODY_BYTES: u64 = 64 << 10;
 
 /// The server, as its handlers see it. Cheap to clone.
 #[derive(Clone)]
@@ -244,7 +246,7 @@ impl App {
     ///
     /// # Errors
     /// 413: it says that it is too long.
-    pub async fn room_for_body(&self, headers: &HeaderMap) -> Result<OwnedSemaphorePermit, ApiError> {
+    pub async fn room_for_body(&self, headers: &HeaderMap) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
         let most = self.args().limits.body_limit;
         let length =
             headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -252,8 +254,11 @@ impl App {
         if length > most {
             return Err(ApiError::long_body(most));
         }
+        if length <= SMALL_BODY_BYTES {
+            return Ok(None);
+        }
         let units = u32::try_from(length.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.0.bodies).acquire_many_owned(units).await;
-        Ok(room.expect("it is never closed"))
+        Ok(Some(room.expect("it is never closed")))
     }
 }

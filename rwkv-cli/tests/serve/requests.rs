@@ -199,3 +199,17 @@ fn a_rejected_request_leaves_the_connection_usable() {
         assert_eq!(connection.response().status, 200, "round {round}");
     }
 }
+
+#[test]
+fn slow_bodies_hold_up_only_large_ones() {
+    let server = Server::start("--body-limit 1MiB");
+    let head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n{";
+    let mut slow: Vec<_> = (0..12).map(|_| server.connect()).collect();
+    slow.iter_mut().for_each(|connection| connection.send(head));
+    server.post("/v1/completions", json!({ "prompt": "x", "max_tokens": 1 })).ok();
+    let large = json!({ "prompt": "x", "max_tokens": 1, "ignored": " ".repeat(500_000) }).to_string();
+    let mut waiting = server.connect();
+    waiting.request("POST", "/v1/completions", &[], large.as_bytes());
+    drop(slow);
+    assert_eq!(waiting.response().status, 200);
+}
