@@ -15,13 +15,32 @@ use std::mem::MaybeUninit;
 /// before it is needed. Hardware prefetchers stop at a page's end.
 const AHEAD: usize = 4352;
 
-/// Prefetches the line of each tile that comes [`AHEAD`] later, in step with the lines that are used: many at once would
-/// fill the queue of misses, and loads would wait behind them.
-#[inline(always)]
-pub(crate) unsafe fn prefetch<const T: usize>(w: [*const u8; T]) {
-    for w in w {
-        // SAFETY: a prefetch does not fault, wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(AHEAD).cast()) };
+/// What one row prefetches, in step with the lines that it uses: many at once would fill the queue of misses, and loads
+/// would wait behind them.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// From a line that is used to the one that is prefetched.
+    bytes: usize,
+    /// Lines of a group of 64 codes. A number that the compiler does not know: it would unroll the loop over them and move
+    /// all prefetches to its start.
+    lines: usize,
+}
+
+impl Ahead {
+    /// At `at` of `T` tiles that are read side by side: near their end, the start of the next `T` tiles.
+    #[inline(always)]
+    pub(crate) fn new<const T: usize>(at: usize, tile_bytes: usize, lines: usize) -> Ahead {
+        let skip = if at + AHEAD < tile_bytes { 0 } else { (T - 1) * tile_bytes };
+        Ahead { bytes: AHEAD + skip, lines }
+    }
+
+    /// Prefetches the line of each tile that belongs to the line at `w`.
+    #[inline(always)]
+    pub(crate) unsafe fn prefetch<const T: usize>(self, w: [*const u8; T]) {
+        for w in w {
+            // SAFETY: a prefetch does not fault, wherever it points.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(self.bytes).cast()) };
+        }
     }
 }
 
@@ -79,7 +98,7 @@ pub(crate) trait TileOps: Copy {
     unsafe fn nibbles(x: Self::I) -> (Self::I, Self::I);
     /// 64 codes, which stay where they are while the group is used.
     unsafe fn group(p: *const i8) -> Self::Group;
-    /// The codes of a quad, 0..16.
+    /// The codes of a quad, which must be in 0..16.
     unsafe fn broadcast(group: &Self::Group, quad: usize) -> Self::X;
     /// `acc[r] + Σ w[r][i]·x[i]` over the four bytes of each row: exact.
     unsafe fn dot(acc: Self::I, w: Self::I, x: Self::X) -> Self::I;
@@ -87,19 +106,20 @@ pub(crate) trait TileOps: Copy {
     unsafe fn dot_nibbles(acc: Self::I, w: Self::I, x: *const i8) -> Self::I;
     unsafe fn to_f32(x: Self::I) -> Self::F;
 
-    /// Exact dot products of a group's 64 codes of each row and tile, 16 lines of a tile.
+    /// Exact dot products of a group's 64 codes of each row and tile, 16 lines of a tile; one row prefetches.
     #[inline(always)]
     unsafe fn dots_u8<const T: usize, const C: usize>(
         w: [*const u8; T],
         x: &[Self::Group; C],
+        ahead: Ahead,
     ) -> [[Self::I; C]; T] {
         // SAFETY: the caller's tiles have 16 lines.
         unsafe {
             let mut d = [[Self::izero(); C]; T];
-            for quad in 0..16 {
+            for quad in 0..if C == 1 { ahead.lines } else { 16 } {
                 let w = on(w, 64 * quad);
                 if C == 1 {
-                    prefetch(w);
+                    ahead.prefetch(w);
                 }
                 let mut codes = [Self::izero(); T];
                 for t in 0..T {
@@ -121,6 +141,7 @@ pub(crate) trait TileOps: Copy {
     unsafe fn dots_u4<const T: usize, const C: usize>(
         w: [*const u8; T],
         x: [*const i8; C],
+        ahead: Ahead,
     ) -> [[Self::I; C]; T] {
         // SAFETY: the caller's tiles have four lines, and the rows 32 codes.
         unsafe {
@@ -128,7 +149,7 @@ pub(crate) trait TileOps: Copy {
             for line in 0..4 {
                 let w = on(w, 64 * line);
                 if C == 1 {
-                    prefetch(w);
+                    ahead.prefetch(w);
                 }
                 let mut nibbles = [(Self::izero(), Self::izero()); T];
                 for t in 0..T {
@@ -281,7 +302,12 @@ impl TileOps for Avx2 {
     }
     #[inline(always)]
     unsafe fn broadcast(group: &[i32; 32], quad: usize) -> Self::X {
-        unsafe { [_mm256_set1_epi32(group[quad]), _mm256_set1_epi32(group[16 + quad])] }
+        unsafe {
+            [
+                _mm256_set1_epi32(*group.get_unchecked(quad)),
+                _mm256_set1_epi32(*group.get_unchecked(16 + quad)),
+            ]
+        }
     }
     #[inline(always)]
     unsafe fn dot(acc: Self::I, w: Self::I, x: Self::X) -> Self::I {
@@ -319,14 +345,15 @@ impl TileOps for Avx2 {
     unsafe fn dots_u8<const T: usize, const C: usize>(
         w: [*const u8; T],
         x: &[Self::Group; C],
+        ahead: Ahead,
     ) -> [[Self::I; C]; T] {
         unsafe {
             let mask = _mm256_set1_epi16(255);
             let mut d = [[Self::izero(); C]; T];
             if C == 1 {
-                for quad in 0..16 {
+                for quad in 0..ahead.lines {
                     let w = on(w, 64 * quad);
-                    prefetch(w);
+                    ahead.prefetch(w);
                     let x = Self::broadcast(&x[0], quad);
                     for t in 0..T {
                         d[t][0] = Self::dot(d[t][0], Self::load_codes(w[t]), x);
@@ -360,13 +387,14 @@ impl TileOps for Avx2 {
     unsafe fn dots_u4<const T: usize, const C: usize>(
         w: [*const u8; T],
         x: [*const i8; C],
+        ahead: Ahead,
     ) -> [[Self::I; C]; T] {
         unsafe {
             let (mask, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
             let mut d = [[Self::izero(); C]; T];
             if C == 1 {
                 for line in 0..4 {
-                    prefetch(on(w, 64 * line));
+                    ahead.prefetch(on(w, 64 * line));
                 }
             }
             for t in 0..T {
@@ -542,7 +570,12 @@ avx512_ops!(
         unsafe { widen_group(p) }
     },
     unsafe fn broadcast(group: &[i32; 32], quad: usize) -> [__m512i; 2] {
-        unsafe { [_mm512_set1_epi32(group[quad]), _mm512_set1_epi32(group[16 + quad])] }
+        unsafe {
+            [
+                _mm512_set1_epi32(*group.get_unchecked(quad)),
+                _mm512_set1_epi32(*group.get_unchecked(16 + quad)),
+            ]
+        }
     },
     unsafe fn dot(acc: __m512i, w: __m512i, x: [__m512i; 2]) -> __m512i {
         unsafe {

@@ -2,12 +2,13 @@
 
 #![allow(clippy::needless_range_loop, reason = "several arrays of registers are indexed alike")]
 
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 use crate::activations::Activations;
 use crate::codec::{Codec, GROUP, TILE_ROWS};
 use crate::tiles::{I8_SCALE_BYTES, ROW_HALVES, RowTiles, U4_GROUP_BYTES, U8_GROUP_BYTES};
-use crate::x86::tile_ops::{Avx2, Avx512, Avx512Vnni, TileOps, on, prefetch};
+use crate::x86::tile_ops::{Ahead, Avx2, Avx512, Avx512Vnni, TileOps, on};
 
 /// # Safety
 /// AVX2, FMA and F16C exist; `x` has the forms and the width of `w`, and `y` is `[x.rows(), w.rows()]`.
@@ -63,6 +64,8 @@ struct Product<'a, O: TileOps> {
     y: &'a mut [f32],
     /// The codes of the rows of a block as the operations want them, group by group.
     codes: Vec<O::Group>,
+    /// Lines of a group of 64 codes, see [`Ahead`].
+    lines: usize,
 }
 
 /// One block of the product: tiles from `tile`, rows of activations from `row`.
@@ -74,7 +77,7 @@ struct Block {
 
 impl<'a, O: TileOps> Product<'a, O> {
     fn new(w: RowTiles<'a>, x: &'a Activations, y: &'a mut [f32]) -> Self {
-        Product { w, x, y, codes: Vec::new() }
+        Product { w, x, y, codes: Vec::new(), lines: black_box(GROUP * TILE_ROWS / 64) }
     }
 
     /// All tiles and rows, in blocks of `T` by `C` and smaller ones for what is left.
@@ -204,9 +207,10 @@ impl<'a, O: TileOps> Product<'a, O> {
             let x = row_pointers::<_, C>(self.x.dense(), at.row, self.x.padded());
             let mut acc = [[O::zero(); C]; T];
             for k in 0..self.w.cols() {
+                let ahead = self.ahead::<T>(k * step);
                 let w = on(w, k * step);
                 if C == 1 && (step == 64 || k % 2 == 0) {
-                    prefetch(w);
+                    ahead.prefetch(w);
                 }
                 let mut weights = [O::zero(); T];
                 for t in 0..T {
@@ -233,12 +237,13 @@ impl<'a, O: TileOps> Product<'a, O> {
             let sums = row_pointers::<_, C>(self.x.sums(), at.row, groups);
             let mut acc = [[O::zero(); C]; T];
             for g in 0..groups {
+                let ahead = self.ahead::<T>(g * U8_GROUP_BYTES);
                 let w = on(w, g * U8_GROUP_BYTES);
                 if C == 1 {
-                    prefetch(w);
+                    ahead.prefetch(w);
                 }
                 let codes = on(w, 2 * ROW_HALVES);
-                let d = O::dots_u8(codes, self.group_codes::<C>(g));
+                let d = O::dots_u8(codes, self.group_codes::<C>(g), ahead);
                 for t in 0..T {
                     let (scale, min) = (O::load_f16(w[t]), O::load_f16(w[t].add(ROW_HALVES)));
                     for c in 0..C {
@@ -263,13 +268,14 @@ impl<'a, O: TileOps> Product<'a, O> {
             let sums = row_pointers::<_, C>(self.x.half_sums(), at.row, 2 * groups);
             let mut acc = [[O::zero(); C]; T];
             for g in 0..groups {
+                let ahead = self.ahead::<T>(g * U4_GROUP_BYTES);
                 let w = on(w, g * U4_GROUP_BYTES);
                 for half in 0..2 {
                     if C == 1 {
-                        prefetch(on(w, 64 * half));
+                        ahead.prefetch(on(w, 64 * half));
                     }
                     let codes = on(w, 4 * ROW_HALVES + 4 * half * 64);
-                    let d = O::dots_u4(codes, on(x, g * GROUP + half * GROUP / 2));
+                    let d = O::dots_u4(codes, on(x, g * GROUP + half * GROUP / 2), ahead);
                     for t in 0..T {
                         let pair = w[t].add(2 * half * ROW_HALVES);
                         let (scale, min) = (O::load_f16(pair), O::load_f16(pair.add(ROW_HALVES)));
@@ -293,7 +299,8 @@ impl<'a, O: TileOps> Product<'a, O> {
             let mut d = [[O::izero(); C]; T];
             for g in 0..self.x.padded() / GROUP {
                 let codes = on(w, I8_SCALE_BYTES + g * GROUP * TILE_ROWS);
-                let group = O::dots_u8(codes, self.group_codes::<C>(g));
+                let ahead = self.ahead::<T>(g * GROUP * TILE_ROWS);
+                let group = O::dots_u8(codes, self.group_codes::<C>(g), ahead);
                 for t in 0..T {
                     for c in 0..C {
                         d[t][c] = O::iadd(d[t][c], group[t][c]);
@@ -312,6 +319,12 @@ impl<'a, O: TileOps> Product<'a, O> {
             }
             acc
         }
+    }
+
+    /// What is prefetched at a place of `T` tiles.
+    #[inline(always)]
+    fn ahead<const T: usize>(&self, at: usize) -> Ahead {
+        Ahead::new::<T>(at, self.w.tile_bytes(), self.lines)
     }
 
     /// Where `T` tiles begin.
