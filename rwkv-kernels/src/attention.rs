@@ -8,9 +8,14 @@
 //! weight    = softmax(score)                        over the visible rows, in their order
 //! y[c]      = sum_i weight[i] value[i][c]           one chain of fused multiply-adds, visible rows in their order
 //! ```
+//!
+//! Several queries share what is read of the rows that all of them see: [`attend_each`]. Each has sums of its own, in the same
+//! order, so that it has the same bits as alone.
 
+use std::array;
 use std::fmt;
 use std::ops::Range;
+use std::slice;
 use std::str::FromStr;
 
 use crate::codec::TILE_ROWS;
@@ -195,6 +200,26 @@ impl KvHead<'_> {
         }
     }
 
+    /// Runs `f` on the rows of pieces, block by block: with the block, the first of its rows, the queries, and the places of
+    /// the rows in the order of all that each query sees; those of other queries are empty.
+    fn for_pieces(
+        &self,
+        pieces: &[Piece],
+        mut f: impl FnMut(KvBlock<'_>, usize, Range<usize>, [Range<usize>; ATTEND_QUERIES]),
+    ) {
+        let mut ends = [0; ATTEND_QUERIES];
+        for Piece { queries, rows } in pieces {
+            self.for_visible(slice::from_ref(rows), |block, first, rows| {
+                let places = array::from_fn(|query| {
+                    let begin = ends[query];
+                    ends[query] += if queries.contains(&query) { rows.len() } else { 0 };
+                    begin..ends[query]
+                });
+                f(block, first, queries.clone(), places);
+            });
+        }
+    }
+
     fn check(&self, q: &[f32], visible: &[Range<usize>]) {
         let KvHead { n, block_rows, blocks } = *self;
         assert!(n > 0 && n.is_multiple_of(16), "a head of {n} channels; expected a multiple of 16");
@@ -260,4 +285,130 @@ pub fn attend(
         let (values, weights) = (block.values, &weights[places]);
         by_isa!(isa, attention::add_values(weights, values, first, y));
     });
+}
+
+/// Queries that [`attend_each`] takes over the rows together.
+pub const ATTEND_QUERIES: usize = 4;
+
+/// Several queries of a head over the visible rows of each: as [`attend`] for one after another, to the last bit, but rows
+/// that [`ATTEND_QUERIES`] of them see in common are read once for these. They are found where the lists of ranges are as long
+/// as each other and the ranges at each place overlap: as those of a prompt's tokens mostly do.
+///
+/// Shapes: `q` and `y` are `[visible.len(), n]`. `weights` is left as long as the lists of so many queries together.
+///
+/// # Panics
+/// As [`attend`], for each query.
+pub fn attend_each(
+    isa: Isa,
+    q: &[f32],
+    head: KvHead<'_>,
+    visible: &[&[Range<usize>]],
+    weights: &mut Vec<f32>,
+    y: &mut [f32],
+) {
+    let n = head.n;
+    assert_eq!(q.len(), n * visible.len(), "the channels of every query");
+    assert_eq!(y.len(), q.len(), "one result per channel");
+    let some = ATTEND_QUERIES * n;
+    for ((q, y), visible) in q.chunks(some).zip(y.chunks_mut(some)).zip(visible.chunks(ATTEND_QUERIES)) {
+        let together = visible.try_into().ok().and_then(|visible| Some((visible, pieces(visible)?)));
+        if let Some((visible, pieces)) = together {
+            attend_together(isa, q, head, visible, &pieces, weights, y);
+        } else {
+            for ((q, y), visible) in q.chunks_exact(n).zip(y.chunks_exact_mut(n)).zip(visible) {
+                attend(isa, q, head, visible, weights, y);
+            }
+        }
+    }
+}
+
+/// Rows that some queries see: one of them, or all.
+#[derive(Debug)]
+struct Piece {
+    queries: Range<usize>,
+    rows: Range<usize>,
+}
+
+/// The visible rows of each query, in their order, cut so that what is common to all is one piece; `None` if there is no
+/// such cut.
+fn pieces(visible: &[&[Range<usize>]; ATTEND_QUERIES]) -> Option<Vec<Piece>> {
+    let places = visible[0].len();
+    if visible.iter().any(|ranges| ranges.len() != places) {
+        return None;
+    }
+    let mut pieces = Vec::new();
+    for place in 0..places {
+        let ranges = visible.map(|ranges| ranges[place].clone());
+        let start = ranges.iter().map(|range| range.start).max()?;
+        let end = ranges.iter().map(|range| range.end).min()?;
+        if start >= end {
+            return None;
+        }
+        let alone = |query: usize, rows: Range<usize>| Piece { queries: query..query + 1, rows };
+        let before = ranges.iter().enumerate().map(|(query, range)| alone(query, range.start..start));
+        let after = ranges.iter().enumerate().map(|(query, range)| alone(query, end..range.end));
+        pieces.extend(before);
+        pieces.push(Piece { queries: 0..ATTEND_QUERIES, rows: start..end });
+        pieces.extend(after);
+    }
+    Some(pieces)
+}
+
+fn attend_together(
+    isa: Isa,
+    q: &[f32],
+    head: KvHead<'_>,
+    visible: &[&[Range<usize>]; ATTEND_QUERIES],
+    pieces: &[Piece],
+    weights: &mut Vec<f32>,
+    y: &mut [f32],
+) {
+    let n = head.n;
+    let q: [&[f32]; ATTEND_QUERIES] = array::from_fn(|query| &q[query * n..][..n]);
+    visible.iter().zip(q).for_each(|(visible, q)| head.check(q, visible));
+    let scale = 1.0 / (n as f32).sqrt();
+    let seen = visible.map(|ranges| ranges.iter().map(ExactSizeIterator::len).sum::<usize>());
+    weights.clear();
+    weights.resize(seen.iter().sum(), 0.0);
+    let mut lists = split(weights, seen);
+
+    head.for_pieces(pieces, |block, first, queries, places| {
+        let keys = block.keys;
+        if let Some(scores) = all_of(&mut lists, &queries, &places) {
+            by_isa!(isa, attention::scores_each(q, keys, first, scale, scores));
+        } else {
+            let (q, scores) = (q[queries.start], &mut lists[queries.start][places[queries.start].clone()]);
+            by_isa!(isa, attention::scores(q, keys, first, scale, scores));
+        }
+    });
+    lists.iter_mut().for_each(|list| softmax(isa, list));
+    y.fill(0.0);
+    let mut y = split(y, [n; ATTEND_QUERIES]);
+    head.for_pieces(pieces, |block, first, queries, places| {
+        let values = block.values;
+        let weights: [&[f32]; ATTEND_QUERIES] = array::from_fn(|query| &lists[query][places[query].clone()]);
+        if queries.len() == ATTEND_QUERIES {
+            let y = y.each_mut().map(|y| &mut **y);
+            by_isa!(isa, attention::add_values_each(weights, values, first, y));
+        } else {
+            let (weights, y) = (weights[queries.start], &mut *y[queries.start]);
+            by_isa!(isa, attention::add_values(weights, values, first, y));
+        }
+    });
+}
+
+/// The places of each list, if all queries have some.
+fn all_of<'a>(
+    lists: &'a mut [&mut [f32]; ATTEND_QUERIES],
+    queries: &Range<usize>,
+    places: &[Range<usize>; ATTEND_QUERIES],
+) -> Option<[&'a mut [f32]; ATTEND_QUERIES]> {
+    let mut places = places.iter();
+    (queries.len() == ATTEND_QUERIES)
+        .then(|| lists.each_mut().map(|list| &mut list[places.next().expect("places of each query").clone()]))
+}
+
+/// Consecutive parts of such lengths.
+fn split(mut x: &mut [f32], lengths: [usize; ATTEND_QUERIES]) -> [&mut [f32]; ATTEND_QUERIES] {
+    lengths.map(|length| x.split_off_mut(..length).expect("the lengths add up"))
 }

@@ -6,7 +6,7 @@
 //!   at the head of `scalar/tiles.rs`
 //! - [`encode_columns`], [`Columns`], [`SparseRows`], [`matmul_columns`]: matrices by columns
 //! - [`prepare_head`], [`wkv7()`], [`head_output`]: a head of the time mix
-//! - [`attend()`]: a head of attention over a key/value cache
+//! - [`attend()`], [`attend_each`]: a head of attention over a key/value cache, for one query and for several
 //! - [`layer_norm`], [`softmax`], [`exp`] and their kin: rows and vectors; the order of sums is explained at the head of
 //!   `scalar/norm.rs`, the functions at that of `scalar/math.rs`
 //! - [`Isa`], [`Team`]: who computes; the hand-off is explained at the head of `team.rs`
@@ -34,7 +34,8 @@ mod x86;
 
 pub use activations::{ActivationRow, Activations};
 pub use attention::{
-    KvBlock, KvFormat, KvHead, KvRows, KvRowsMut, UnknownKvFormat, attend, attention_weights,
+    ATTEND_QUERIES, KvBlock, KvFormat, KvHead, KvRows, KvRowsMut, UnknownKvFormat, attend, attend_each,
+    attention_weights,
 };
 pub use codec::{
     Codec, DType, Forms, GROUP, GROUP_U4, LayoutError, MAX_COLS, TILE_ROWS, UnknownCodec, widen,

@@ -6,7 +6,9 @@ mod bits;
 use std::ops::Range;
 
 use bits::{Numbers, assert_equal_bits};
-use rwkv_kernels::{Isa, KvBlock, KvFormat, KvHead, KvRows, KvRowsMut, attend, attention_weights};
+use rwkv_kernels::{
+    Isa, KvBlock, KvFormat, KvHead, KvRows, KvRowsMut, attend, attend_each, attention_weights,
+};
 
 /// Keys or values as they are stored.
 enum Stored {
@@ -59,12 +61,15 @@ impl Cache {
         Cache { n, block_rows, blocks }
     }
 
-    fn attend(&self, isa: Isa, q: &[f32], visible: &[Range<usize>], y: &mut [f32]) -> Vec<f32> {
+    fn view<T>(&self, f: impl FnOnce(KvHead<'_>) -> T) -> T {
         let blocks: Vec<KvBlock<'_>> =
             self.blocks.iter().map(|[k, v]| KvBlock { keys: k.rows(), values: v.rows() }).collect();
+        f(KvHead { n: self.n, block_rows: self.block_rows, blocks: &blocks })
+    }
+
+    fn attend(&self, isa: Isa, q: &[f32], visible: &[Range<usize>], y: &mut [f32]) -> Vec<f32> {
         let mut weights = Vec::new();
-        let head = KvHead { n: self.n, block_rows: self.block_rows, blocks: &blocks };
-        attend(isa, q, head, visible, &mut weights, y);
+        self.view(|head| attend(isa, q, head, visible, &mut weights, y));
         weights
     }
 }
@@ -91,6 +96,57 @@ fn every_instruction_set_gives_the_same_bits() {
                         let (y, weights) = both.split_at_mut(n);
                         weights.copy_from_slice(&cache.attend(isa, &q, &visible, y));
                     });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn queries_together_have_the_bits_of_each_alone() {
+    let rows = 150;
+    let full = |count: usize| (0..count).map(|i| vec![0..rows - count + i + 1]).collect::<Vec<_>>();
+    let window = |count: usize, seen: usize| {
+        (0..count).map(|i| vec![rows - count + i + 1 - seen..rows - count + i + 1]).collect::<Vec<_>>()
+    };
+    let chunks = |of: [[usize; 2]; 4]| -> Vec<Vec<Range<usize>>> {
+        let ranges = |(i, chunks): (usize, [usize; 2])| {
+            let best = chunks.map(|chunk| chunk * 16..chunk * 16 + 16);
+            best.into_iter().chain(std::iter::once(128..130 + i)).collect()
+        };
+        of.into_iter().enumerate().map(ranges).collect()
+    };
+    let cases = [
+        full(1),
+        full(3),
+        full(4),
+        full(5),
+        full(24),
+        window(9, 100),
+        window(8, 3),
+        window(8, 1),
+        chunks([[1, 4]; 4]),
+        chunks([[1, 4], [1, 4], [2, 4], [1, 4]]),
+        vec![vec![0..20], vec![0..5, 5..20], vec![0..20], vec![0..20]],
+        vec![vec![]; 4],
+        vec![vec![0..0], vec![0..7], vec![3..3], vec![1..2]],
+    ];
+    for format in FORMATS {
+        for n in [16, 64, 80] {
+            let numbers = &mut Numbers::new(n as u64);
+            let (keys, values) = (numbers.vector(n * rows, -2.0, 2.0), numbers.vector(n * rows, -2.0, 2.0));
+            let cache = Cache::new(format, n, 48, &keys, &values);
+            for lists in &cases {
+                let q = numbers.vector(n * lists.len(), -3.0, 3.0);
+                let visible: Vec<&[Range<usize>]> = lists.iter().map(Vec::as_slice).collect();
+                for &isa in Isa::available() {
+                    let (mut expected, mut found) = (vec![7.0; q.len()], vec![8.0; q.len()]);
+                    for (i, visible) in lists.iter().enumerate() {
+                        cache.attend(isa, &q[i * n..][..n], visible, &mut expected[i * n..][..n]);
+                    }
+                    cache.view(|head| attend_each(isa, &q, head, &visible, &mut Vec::new(), &mut found));
+                    let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+                    assert!(bits(&found) == bits(&expected), "{isa}, {format}, head of {n}, {lists:?}");
                 }
             }
         }

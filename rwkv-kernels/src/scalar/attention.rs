@@ -1,6 +1,6 @@
-//! Attention of one query over consecutive rows.
+//! Attention over consecutive rows.
 
-use crate::attention::{KvRows, key_place};
+use crate::attention::{ATTEND_QUERIES, KvRows, key_place};
 
 /// Scores of the rows from `first` on, one for each element of `scores`.
 pub(crate) fn scores(q: &[f32], keys: KvRows<'_>, first: usize, scale: f32, scores: &mut [f32]) {
@@ -21,4 +21,25 @@ pub(crate) fn add_values(weights: &[f32], values: KvRows<'_>, first: usize, y: &
             *y = values.at((first + i) * n + c).mul_add(weight, *y);
         }
     }
+}
+
+/// The same for several queries.
+pub(crate) fn scores_each(
+    q: [&[f32]; ATTEND_QUERIES],
+    keys: KvRows<'_>,
+    first: usize,
+    scale: f32,
+    lists: [&mut [f32]; ATTEND_QUERIES],
+) {
+    q.into_iter().zip(lists).for_each(|(q, list)| scores(q, keys, first, scale, list));
+}
+
+/// The same for several queries.
+pub(crate) fn add_values_each(
+    weights: [&[f32]; ATTEND_QUERIES],
+    values: KvRows<'_>,
+    first: usize,
+    y: [&mut [f32]; ATTEND_QUERIES],
+) {
+    weights.into_iter().zip(y).for_each(|(weights, y)| add_values(weights, values, first, y));
 }

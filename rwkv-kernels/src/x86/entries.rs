@@ -56,6 +56,8 @@ entries! {
     attention {
         fn scores(q: &[f32], keys: crate::KvRows<'_>, first: usize, scale: f32, scores: &mut [f32]);
         fn add_values(weights: &[f32], values: crate::KvRows<'_>, first: usize, y: &mut [f32]);
+        fn scores_each(q: [&[f32]; crate::ATTEND_QUERIES], keys: crate::KvRows<'_>, first: usize, scale: f32, lists: [&mut [f32]; crate::ATTEND_QUERIES]);
+        fn add_values_each(weights: [&[f32]; crate::ATTEND_QUERIES], values: crate::KvRows<'_>, first: usize, y: [&mut [f32]; crate::ATTEND_QUERIES]);
     }
     wkv {
         fn wkv7(head: crate::Wkv7<'_>, state: &mut [f32], y: &mut [f32]);

@@ -2,7 +2,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use rwkv_kernels::{
-    Isa, KvBlock, KvFormat, KvHead, KvRows, KvRowsMut, add_assign, attend, attention_weights,
+    ATTEND_QUERIES, Isa, KvBlock, KvFormat, KvHead, KvRows, KvRowsMut, add_assign, attend_each,
+    attention_weights,
 };
 
 use super::BLOCK_ROWS;
@@ -111,16 +112,21 @@ impl HeadRows {
         &self.means[chunk * ATTENTION_HEAD..][..ATTENTION_HEAD]
     }
 
-    /// Attends with one query to some rows. `weights` is for the weights of the rows.
+    /// Attends with queries, `[queries, 64]`, to some rows each. `weights` is for the weights of the rows.
     pub fn attend(
         &self,
         isa: Isa,
         q: &[f32],
-        visible: &[Range<usize>],
+        visible: &[&[Range<usize>]],
         weights: &mut Vec<f32>,
         y: &mut [f32],
     ) {
-        self.with_blocks(|head| attend(isa, q, head, visible, weights, y));
+        // A list that grows in place may take twice what it needs.
+        let needed = self.blocks.len() * BLOCK_ROWS * visible.len().min(ATTEND_QUERIES);
+        if weights.capacity() < needed {
+            *weights = Vec::with_capacity(needed);
+        }
+        self.with_blocks(|head| attend_each(isa, q, head, visible, weights, y));
     }
 
     /// How much a query attends to each of some rows.

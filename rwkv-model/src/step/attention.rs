@@ -251,9 +251,8 @@ struct HeadTask<'a> {
 
 impl HeadTask<'_> {
     fn run(&mut self, isa: Isa) {
-        let rows = self.q.chunks_exact(ATTENTION_HEAD).zip(self.y.chunks_exact_mut(ATTENTION_HEAD));
-        for (row, (q, y)) in rows.enumerate() {
-            self.rows.attend(isa, q, self.visible.of(row), &mut self.weights, y);
-        }
+        let rows = self.q.len() / ATTENTION_HEAD;
+        let visible: Vec<&[Range<usize>]> = (0..rows).map(|row| self.visible.of(row)).collect();
+        self.rows.attend(isa, self.q, &visible, &mut self.weights, self.y);
     }
 }
