@@ -114,8 +114,9 @@ impl Cache {
         self.shared.tallies[group].lease(taken.found);
         self.shared.tallies[group].wait(taken.waited);
         // Made before the observer is told, so that the lease ends if the observer panics.
+        let place = taken.place;
         let lease = Lease::new(Arc::clone(&self.shared), id, taken, consumer);
-        self.shared.tell(id, EventKind::Lease);
+        self.shared.tell_at(id, EventKind::Lease, place);
         Ok(lease)
     }
 

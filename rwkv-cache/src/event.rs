@@ -14,6 +14,9 @@ pub struct Event {
     pub group: GroupId,
     /// What.
     pub kind: EventKind,
+    /// The ring slot that is read into, leased or freed, counted from 0. None for groups that stay in memory, and for a
+    /// consumer that looks for a group or waits.
+    pub slot: Option<usize>,
 }
 
 /// What happened.

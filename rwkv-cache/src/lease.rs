@@ -93,8 +93,10 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Holding::Slot(place, consumer) = self.holding {
             self.shared.release(place, consumer);
+            self.shared.tell_at(self.group, EventKind::Release, place);
+        } else {
+            self.shared.tell(self.group, EventKind::Release);
         }
-        self.shared.tell(self.group, EventKind::Release);
     }
 }
 

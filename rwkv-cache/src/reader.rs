@@ -79,13 +79,13 @@ fn read(shared: &Shared, job: Job) -> Result<(), CacheError> {
         return Ok(());
     }
     let id = GroupId::new(job.group);
-    shared.tell(id, EventKind::ReadBegin(extent));
+    shared.tell_at(id, EventKind::ReadBegin(extent), job.place);
     // SAFETY: the ring has given this chunk of a loading place to this reader alone, `padded` goes past
     // its end only for the last chunk of the group, and nobody leases a place that is loading.
     let buf = unsafe { shared.memories[job.place].bytes_mut(padded(shared, job, range, extent)) };
     let result = shared.source.read_exact_at(extent.offset, buf);
     let outcome = if result.is_ok() { ReadOutcome::Complete } else { ReadOutcome::Failed };
-    shared.tell(id, EventKind::ReadEnd(extent, outcome));
+    shared.tell_at(id, EventKind::ReadEnd(extent, outcome), job.place);
     shared.tallies[job.group].bytes(if result.is_ok() { extent.len } else { 0 });
     result.map_err(|error| CacheError::read(&shared.info.name, extent, error).in_group(&group.name))
 }

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) memories: Vec<Memory>,
     /// Group to its own place, for pinned groups.
     pub(crate) homes: Vec<Option<usize>>,
+    /// The first place that is a slot; those before it are homes.
+    first_slot: usize,
     /// Whether a pinned group is in memory, and will stay there.
     pub(crate) resident: Vec<AtomicBool>,
     verified: Vec<AtomicBool>,
@@ -67,6 +69,7 @@ impl Shared {
             info: source.describe(),
             source,
             memories,
+            first_slot: homes.iter().flatten().count(),
             homes,
             resident: flags(),
             verified: flags(),
@@ -89,8 +92,17 @@ impl Shared {
     }
 
     pub(crate) fn tell(&self, group: GroupId, kind: EventKind) {
+        self.tell_of(group, kind, None);
+    }
+
+    /// Tells the observer what happens in a place.
+    pub(crate) fn tell_at(&self, group: GroupId, kind: EventKind, place: usize) {
+        self.tell_of(group, kind, place.checked_sub(self.first_slot));
+    }
+
+    fn tell_of(&self, group: GroupId, kind: EventKind, slot: Option<usize>) {
         if let Some(observer) = &self.options.observer {
-            observer.event(Event { at: Instant::now(), group, kind });
+            observer.event(Event { at: Instant::now(), group, kind, slot });
         }
     }
 
@@ -169,7 +181,7 @@ impl Shared {
     }
 
     fn no_slot(&self, group: usize) -> CacheError {
-        let slots = self.memories.len() - self.homes.iter().flatten().count();
+        let slots = self.memories.len() - self.first_slot;
         let detail = format!("all {slots} slots are leased by threads that wait for one more");
         CacheError::new(ErrorKind::NoSlot, &self.info.name, detail).in_group(&self.groups[group].name)
     }

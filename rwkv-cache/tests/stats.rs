@@ -94,11 +94,19 @@ fn an_observer_sees_every_step_in_order() {
         }
         let total = cache.totals();
         let dropped = cache.stats();
+        let plan = cache.plan().clone();
         drop(cache);
         let seen = seen.lock().expect("no panic");
         let count =
             |wanted: fn(&EventKind) -> bool| seen.iter().filter(|event| wanted(&event.kind)).count() as u64;
         assert_eq!(count(|kind| *kind == EventKind::Lease), total.leases);
+        for event in seen.iter() {
+            let takes_slot =
+                !matches!(event.kind, EventKind::Find(_) | EventKind::WaitBegin | EventKind::WaitEnd)
+                    && !plan.is_pinned(event.group);
+            assert_eq!(event.slot.is_some(), takes_slot, "{event:?}");
+            assert!(event.slot.is_none_or(|slot| slot < plan.slots()), "{event:?}");
+        }
         assert_eq!(count(|kind| *kind == EventKind::Release), total.leases);
         assert_eq!(count(|kind| *kind == EventKind::Find(Found::Pinned)), total.hits);
         assert_eq!(count(|kind| *kind == EventKind::Find(Found::Absent)), total.absent);

@@ -121,6 +121,18 @@ impl State {
         transposed(row(&self.wkv, block * config.heads + head, n * n), n)
     }
 
+    /// The Euclidean norm of the time mix state of a head.
+    ///
+    /// # Panics
+    /// The model has no such block or head.
+    pub fn wkv_norm(&self, block: usize, head: usize) -> f32 {
+        let config = self.identity.config();
+        assert!(head < config.heads, "head {head} of {}", config.heads);
+        let n = config.head_size;
+        let state = row(&self.wkv, block * config.heads + head, n * n);
+        state.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32
+    }
+
     pub(crate) fn belongs_to(&self, identity: &Arc<Identity>) -> bool {
         Arc::ptr_eq(&self.identity, identity) || self.identity == *identity
     }

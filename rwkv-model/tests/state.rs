@@ -87,6 +87,8 @@ fn accessors_give_value_before_key() {
         |a: usize, b: usize, c: usize, d: usize| s[a * n + c] * s[b * n + d] - s[a * n + d] * s[b * n + c];
     assert!(s.iter().any(|x| x.abs() > 1e-3));
     assert!(determinant(0, 1, 2, 3).abs() < 1e-6);
+    let norm = s.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    assert!((f64::from(state.wkv_norm(0, 1)) - norm).abs() < 1e-6 * norm);
     assert_eq!(state.att_shift(1).len(), model.config().width);
     assert_eq!(state.bytes(), model.config().state_bytes());
 }
