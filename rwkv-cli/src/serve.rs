@@ -102,6 +102,7 @@ async fn serve(args: Arc<ServeArgs>, console: Console) -> Result<()> {
     let scheduler = app.loaded()?.scheduler.clone();
     console.note(format_args!("ready: {}", app.loaded()?.name));
     stop.requested().await;
+    app.desk().close();
     console.note("ending: no more requests are taken");
     let limit = args.limits.shutdown_limit;
     let ended = tokio::task::spawn_blocking(move || scheduler.shutdown(limit));

@@ -11,6 +11,7 @@ use rwkv_model::{ModelOptions, Request, SamplerParams, Scheduler, State};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::blocking;
+use super::engine::Desk;
 use super::error::ApiError;
 use super::guard::Guard;
 use super::metrics::Metrics;
@@ -41,6 +42,7 @@ struct Shared {
     template: ChatTemplate,
     states: Option<Arc<States>>,
     metrics: Arc<Metrics>,
+    desk: Arc<Desk>,
     loaded: OnceLock<Loaded>,
     bodies: Arc<Semaphore>,
     ids: RandomState,
@@ -54,10 +56,8 @@ pub struct Loaded {
     /// When it was loaded, in seconds since 1970.
     pub created: u64,
     /// Its pack.
-    #[allow(dead_code, reason = "for the engine's view")]
     pub pack: PathBuf,
     /// How it was opened, and how another one of it can be opened.
-    #[allow(dead_code, reason = "for the engine's view")]
     pub options: ModelOptions,
     /// Its tokenizer.
     pub vocabulary: Arc<Vocabulary>,
@@ -132,6 +132,7 @@ impl App {
                 None => None,
             },
             metrics: Arc::default(),
+            desk: Arc::default(),
             loaded: OnceLock::new(),
             bodies: Arc::new(Semaphore::new(room)),
             ids: RandomState::new(),
@@ -159,6 +160,11 @@ impl App {
     /// What is counted.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.0.metrics
+    }
+
+    /// Where the page asks for its demonstration engine.
+    pub fn desk(&self) -> &Arc<Desk> {
+        &self.0.desk
     }
 
     /// How messages become text.

@@ -6,6 +6,7 @@ mod support;
 mod chat;
 mod clients;
 mod completions;
+mod engine;
 mod guard;
 mod http;
 mod lifetime;
