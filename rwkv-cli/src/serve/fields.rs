@@ -5,8 +5,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
+use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
 use super::app::App;
@@ -14,6 +15,8 @@ use super::error::ApiError;
 
 /// How long a request's body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most that is read of a body that is too long.
+const DRAINED_BYTES: usize = 1 << 30;
 /// The most that is repeated of what a client sent.
 const SHOWN_CHARS: usize = 40;
 
@@ -152,13 +155,34 @@ impl FromRequest<App> for Fields {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Fields, ApiError> {
-        let _room = app.room_for_body(request.headers()).await?;
+        let _room = match app.room_for_body(request.headers()).await {
+            Ok(room) => room,
+            Err(error) => {
+                drain(request.into_body()).await;
+                return Err(error);
+            }
+        };
         let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, app))
             .await
             .map_err(|_| ApiError::slow_body(BODY_TIMEOUT))?
             .map_err(|rejection| ApiError::body(rejection.status(), app.args().limits.body_limit))?;
         Fields::parse(&body)
     }
+}
+
+/// Reads a body that nobody wants, so that its sender gets to reading why. There is an end to that.
+async fn drain(body: Body) {
+    let mut left = DRAINED_BYTES;
+    let mut pieces = body.into_data_stream();
+    let drained = async {
+        while let Some(Ok(piece)) = pieces.next().await {
+            left = left.saturating_sub(piece.len());
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(BODY_TIMEOUT, drained).await;
 }
 
 /// A value that is not what was expected.

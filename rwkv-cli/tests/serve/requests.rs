@@ -175,6 +175,9 @@ fn bodies_that_are_no_requests() {
     }
     let long = format!("{{\"prompt\":\"{}\"}}", "x".repeat(70_000));
     server.request("POST", "/v1/completions", &[], long.as_bytes()).fails(413, None, "at most 65536 bytes");
+    // More than lies in the buffers on the way: the client is heard out, and hears why.
+    let huge = vec![b' '; 40 << 20];
+    server.request("POST", "/v1/completions", &[], &huge).fails(413, None, "at most 65536 bytes");
     // Without a length, it is only found out on the way.
     let mut connection = server.connect();
     connection
