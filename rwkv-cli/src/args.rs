@@ -7,7 +7,7 @@ mod sampling;
 mod vocabulary;
 
 pub use memory::{MemoryArgs, size};
-pub use model::{ModelArgs, codec_parser, thread_parser};
+pub use model::{ModelArgs, codec_parser, named_model, thread_parser};
 pub use prompt::{PromptArgs, PromptSource};
 pub use sampling::SamplingArgs;
 pub use vocabulary::VocabularyArgs;
@@ -21,6 +21,7 @@ use crate::commands::{
 
 const AFTER_HELP: &str = "\
 Examples:
+  rwkv run --prompt 'The state of the Union is' --stats
   rwkv chat rwkv7-g1-0.1b.pth
   rwkv run rwkv7-g1-0.1b.pth --prompt 'The Eiffel tower is in the city of' --max-tokens 30
   rwkv run rwkv7-g1-0.1b.pth --prompt-file book.txt --max-tokens 0 --save-state book.state
@@ -37,7 +38,7 @@ Environment:
 Exit codes:
   0 done, 1 failed, 2 wrong command line, 3 not a usable model file, 130 interrupted";
 
-/// Runs RWKV language models on the CPU.
+/// Runs RWKV language models on the CPU. Without a command, the demo model talks.
 #[derive(Debug, Parser)]
 #[command(name = "rwkv", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub struct Cli {
@@ -46,7 +47,7 @@ pub struct Cli {
     pub quiet: bool,
 
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// What to do.

@@ -26,7 +26,7 @@ pub fn dispatch(command: Command, console: Console) -> Result<()> {
         Command::Chat(args) => chat::run(&args, console),
         Command::Serve(args) => serve::run(args, console),
         Command::Pack(args) => pack::run(&args, console),
-        Command::Inspect(args) => inspect::run(&args),
+        Command::Inspect(args) => inspect::run(&args, console),
         Command::Verify(args) => verify::run(&args, console),
         Command::Tokenize(args) => tokenize::run(&args, console),
         Command::Detokenize(args) => detokenize::run(&args, console),

@@ -6,10 +6,13 @@
 mod args;
 mod commands;
 mod console;
+#[cfg_attr(not(feature = "demo"), path = "demo/absent.rs")]
+mod demo;
 mod directories;
 mod exit;
 mod feed;
 mod interrupt;
+mod meter;
 mod model_file;
 mod output;
 mod progress;
@@ -28,5 +31,8 @@ fn main() -> ExitCode {
     let console = console::Console::new(cli.quiet);
     console.start_log();
     interrupt::install();
-    exit::of(commands::dispatch(cli.command, console))
+    exit::of(match cli.command {
+        Some(command) => commands::dispatch(command, console),
+        None => commands::run::unasked(console),
+    })
 }

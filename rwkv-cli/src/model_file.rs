@@ -1,4 +1,5 @@
-//! The model argument: a pack as it is, or a checkpoint, which is packed once and then found again.
+//! The model argument: a pack as it is, or a checkpoint, which is packed once and then found again. `demo` is the checkpoint that
+//! is embedded in the program.
 //!
 //! A checkpoint's pack lies beside it (`model.pth` gives `model.u8.rwkv`), or in the user's cache directory where the folder cannot be
 //! written to. It has the checkpoint's time of modification, and knows the checkpoint's name, length and hash. If length and time
@@ -18,6 +19,7 @@ use rwkv_model::pack::{Checkpoint, Checksum, FileFormat, Manifest, Pack};
 use rwkv_model::{Config, ConvertOptions, ConvertProgress, ConvertReport, WeightSource, convert};
 
 use crate::console::Console;
+use crate::demo;
 use crate::directories;
 use crate::exit::Stop;
 use crate::interrupt::Interruptible;
@@ -30,11 +32,22 @@ pub const WORLD: &str = "rwkv_vocab_v20230424";
 /// The tokens of models with the World vocabulary.
 const WORLD_VOCAB: usize = 65536;
 
+/// The name under which the demo model goes. A file of that name is `./demo`.
+pub const DEMO: &str = "demo";
+
+/// Whether a model argument means the demo model.
+pub fn is_demo(path: &Path) -> bool {
+    path == Path::new(DEMO)
+}
+
 /// Finds the pack of a model, or makes it.
 ///
 /// # Errors
 /// The file is no model. A pack has another codec than asked for. A checkpoint cannot be packed.
 pub fn resolve(path: &Path, codec: Option<Codec>, console: Console) -> Result<PathBuf> {
+    if is_demo(path) {
+        return demo::pack(codec.unwrap_or(DEFAULT_CODEC), console);
+    }
     match FileFormat::detect(path)? {
         FileFormat::Pack => {
             if let Some(asked) = codec {

@@ -79,7 +79,7 @@ impl Output {
 }
 
 /// Control characters as the symbols that Unicode has for them; line feed and tabulator stay.
-fn printable(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub fn printable(bytes: &[u8]) -> Cow<'_, [u8]> {
     let is_control = |byte: u8| (byte < 0x20 && !matches!(byte, b'\n' | b'\t')) || byte == 0x7f;
     if !bytes.iter().any(|&byte| is_control(byte)) {
         return Cow::Borrowed(bytes);

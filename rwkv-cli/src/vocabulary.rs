@@ -8,6 +8,7 @@ use anyhow::Result;
 use rwkv_tokenizer::{END_OF_TEXT, Tokenizer};
 
 use crate::console::Console;
+use crate::demo;
 use crate::exit::Stop;
 
 /// What an id without bytes looks like in a text.
@@ -24,6 +25,14 @@ impl Vocabulary {
     /// The embedded World vocabulary.
     pub fn world() -> Vocabulary {
         Vocabulary { tokenizer: Cow::Borrowed(Tokenizer::world()), name: "the World vocabulary".into() }
+    }
+
+    /// That of the demo model.
+    pub fn demo() -> Result<Vocabulary> {
+        Ok(Vocabulary {
+            tokenizer: Cow::Owned(demo::tokenizer()?),
+            name: "the demo model's vocabulary".into(),
+        })
     }
 
     /// A vocabulary file.

@@ -46,9 +46,8 @@ fn completions_for_every_shell() {
 fn wrong_command_lines_have_the_code_2() {
     let lab = Lab::empty();
     for args in [
-        "",
         "walk",
-        "run",
+        "run --no-demo",
         "run --frobnicate",
         "pack",
         "verify",

@@ -45,6 +45,11 @@ enum Where {
 }
 
 impl MemoryArgs {
+    /// Whether anything was asked for that decides where the weights are.
+    pub fn is_given(&self) -> bool {
+        self.ram.is_some() || self.residency.is_some()
+    }
+
     /// Adds to the options what was asked for.
     ///
     /// # Errors

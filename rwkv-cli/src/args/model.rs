@@ -2,13 +2,14 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args};
 use rwkv_model::kernels::{Codec, KvFormat};
-use rwkv_model::{Attention, Model, ModelOptions};
+use rwkv_model::{Attention, Model, ModelOptions, SamplerParams};
 
 use super::memory::MemoryArgs;
 use crate::console::Console;
+use crate::demo;
 use crate::exit::Stop;
 use crate::model_file;
 use crate::progress::Progress;
@@ -17,9 +18,14 @@ use crate::progress::Progress;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// A pack, or a checkpoint (.pth, .safetensors); a checkpoint is packed first, and the pack is kept
+    /// A pack, or a checkpoint (.pth, .safetensors); a checkpoint is packed first, and the pack is kept. `demo` is the model in
+    /// the box, which also runs when no model is named
     #[arg(help_heading = None)]
-    pub model: PathBuf,
+    pub model: Option<PathBuf>,
+
+    /// Fail if no model is named
+    #[arg(long, help_heading = None, conflicts_with = "model")]
+    pub no_demo: bool,
 
     /// How a checkpoint's matrices are packed [default: u8]
     #[arg(long, value_name = "CODEC", value_parser = codec_parser())]
@@ -49,28 +55,63 @@ pub struct ThreadArgs {
     pub threads: Option<usize>,
 }
 
+/// The help for a model that must be named.
+const NAMED_MODEL: &str =
+    "A pack, or a checkpoint (.pth, .safetensors), which is packed first, and the pack is kept; or `demo`";
+
 /// More is a slip of the finger.
 const THREADS: RangeInclusive<u64> = 1..=1024;
 
 impl ModelArgs {
     /// Packs the model if it must be, and opens it.
     pub fn open(&self, console: Console, options: ModelOptions) -> Result<Model> {
-        self.open_pack(&self.resolve(console)?, console, self.options(options)?)
+        let pack = self.resolve(console)?;
+        self.open_pack(&pack, console, self.options(&pack, options)?)
+    }
+
+    /// The model that was named, or that is taken if none was.
+    ///
+    /// # Errors
+    /// None was, and the demo model is not wanted or not there.
+    pub fn named(&self) -> Result<&Path> {
+        match &self.model {
+            Some(model) => Ok(model),
+            None if self.no_demo || !demo::IS_HERE => {
+                Err(Stop::usage("no model is named; expected a pack or a checkpoint (see --help)"))
+            }
+            None => Ok(Path::new(model_file::DEMO)),
+        }
+    }
+
+    /// Whether it is the demo model that runs.
+    pub fn is_demo(&self) -> bool {
+        self.named().is_ok_and(model_file::is_demo)
+    }
+
+    /// How tokens are chosen where nothing else is said: `usual`, but not for the demo model.
+    pub fn sampler_params(&self, usual: SamplerParams) -> SamplerParams {
+        if self.is_demo() { demo::sampler_params() } else { usual }
     }
 
     /// Finds the model's pack, or makes it.
     pub fn resolve(&self, console: Console) -> Result<PathBuf> {
-        model_file::resolve(&self.model, self.codec, console)
+        model_file::resolve(self.named()?, self.codec, console)
     }
 
-    /// Adds to the options what was asked for.
-    pub fn options(&self, options: ModelOptions) -> Result<ModelOptions> {
+    /// Adds to the options of a model with this pack what was asked for.
+    pub fn options(&self, pack: &Path, options: ModelOptions) -> Result<ModelOptions> {
         let options = self.memory.apply(options)?;
         let options = match self.threads.threads {
             Some(threads) => options.threads(threads),
             None => options,
         };
-        Ok(options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default()))
+        let options =
+            options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default());
+        if self.is_demo() && !self.memory.is_given() {
+            let residency = demo::residency(pack, &options)?;
+            return Ok(options.residency(residency));
+        }
+        Ok(options)
     }
 
     /// Opens the model's pack with its [options](ModelArgs::options).
@@ -79,6 +120,9 @@ impl ModelArgs {
         let loading = Progress::spinner(console, &format!("loading {name}"));
         let model = Model::open(pack, options)?;
         drop(loading);
+        if self.is_demo() {
+            console.note(demo::introduction(&model));
+        }
         let config = model.config();
         if config.attention == 0 && (self.attention.is_some() || self.kv.is_some()) {
             return Err(Stop::usage(format!(
@@ -93,6 +137,15 @@ impl ModelArgs {
             ));
         }
         Ok(model)
+    }
+}
+
+/// Changes the arguments of a command that measures a model, so that it does not measure the demo model by mistake.
+pub fn named_model(argument: Arg) -> Arg {
+    match argument.get_id().as_str() {
+        "model" => argument.required(true).help(NAMED_MODEL),
+        "no_demo" => argument.hide(true),
+        _ => argument,
     }
 }
 

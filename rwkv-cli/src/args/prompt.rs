@@ -66,9 +66,9 @@ impl PromptSource {
         Ok(PromptSource { reader: Box::new(file), len, name })
     }
 
-    /// No text at all.
-    pub fn empty() -> PromptSource {
-        PromptSource { reader: Box::new(io::empty()), len: Some(0), name: String::new() }
+    /// A text that the program has.
+    pub fn text(text: &'static str) -> PromptSource {
+        PromptSource { reader: Box::new(text.as_bytes()), len: Some(text.len() as u64), name: String::new() }
     }
 
     /// Reads some of the text; 0 bytes are its end.

@@ -12,7 +12,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f32>,
 
-    /// Keep the likeliest tokens up to this share of probability; 1 keeps all, 0 is greedy [default: run 0.85, chat 0.3]
+    /// Keep the likeliest tokens up to this share of probability; 1 keeps all, 0 is greedy [default: run 0.85, chat 0.3, the demo model 0.5]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
 
@@ -20,11 +20,11 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     top_k: Option<usize>,
 
-    /// Subtract from the logits of tokens that appeared [default: run 0.2, chat 0.5]
+    /// Subtract from the logits of tokens that appeared [default: run 0.2, chat 0.5, the demo model 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
 
-    /// Subtract from the logits of tokens each time that they appeared [default: run 0.2, chat 0.5]
+    /// Subtract from the logits of tokens each time that they appeared [default: run 0.2, chat 0.5, the demo model 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
 

@@ -54,7 +54,7 @@ const SEED: u64 = 1;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP, group = ArgGroup::new("what").args(["model", "synthetic"]).required(true))]
 pub struct BenchArgs {
-    /// A pack or a checkpoint
+    /// A pack or a checkpoint, or `demo`
     model: Option<PathBuf>,
 
     /// Random weights in the shape of an official model

@@ -53,7 +53,7 @@ pub struct ChatArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Think::Off, default_missing_value = "on", num_args = 0..=1, require_equals = true)]
     think: Think,
 
-    /// End an answer after so many tokens [default: no limit]
+    /// End an answer after so many tokens [default: no limit; 96 for the demo model]
     #[arg(long, short = 'n', value_name = "N", allow_negative_numbers = true)]
     max_tokens: Option<usize>,
 
@@ -110,7 +110,7 @@ impl Line<'_> {
 
 /// Runs `rwkv chat`.
 pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
-    let vocabulary = args.vocabulary.load()?;
+    let vocabulary = args.vocabulary.load_for(&args.model)?;
     let model = args.model.open(console, ModelOptions::default())?;
     vocabulary.warn_unless_fit(model.config().vocab, console);
     let mut conversation = Conversation::new(args, model, vocabulary, console)?;
@@ -120,6 +120,9 @@ pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
     let mut input = Input::new(console);
     // A Ctrl-C that comes when an answer has just ended must not end the program.
     let _section = input.is_terminal().then(Interruptible::begin);
+    if args.model.is_demo() {
+        console.note("The demo model is no chat model: it continues what you write.");
+    }
     if input.is_terminal() {
         console.note("/help lists the commands, Ctrl-D ends.");
     }

@@ -11,7 +11,8 @@ use rwkv_model::pack::{Checkpoint, FileFormat, Manifest, Pack, TensorInfo};
 use rwkv_model::{Config, Family};
 use serde::Serialize;
 
-use crate::model_file::main_codec;
+use crate::console::Console;
+use crate::model_file::{self, is_demo, main_codec};
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -28,7 +29,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct InspectArgs {
-    /// A pack or a checkpoint
+    /// A pack or a checkpoint, or `demo`
     file: PathBuf,
 
     /// List all tensors
@@ -94,11 +95,15 @@ struct TensorFacts {
 }
 
 /// Runs `rwkv inspect`.
-pub fn run(args: &InspectArgs) -> Result<()> {
-    let facts = match FileFormat::detect(&args.file)? {
-        FileFormat::Pack => Facts::Pack(Box::new(pack_facts(&args.file)?)),
-        FileFormat::Torch => Facts::Torch(checkpoint_facts(&args.file)?),
-        _ => Facts::Safetensors(checkpoint_facts(&args.file)?),
+pub fn run(args: &InspectArgs, console: Console) -> Result<()> {
+    let file = match is_demo(&args.file) {
+        true => &model_file::resolve(&args.file, None, console)?,
+        false => &args.file,
+    };
+    let facts = match FileFormat::detect(file)? {
+        FileFormat::Pack => Facts::Pack(Box::new(pack_facts(file)?)),
+        FileFormat::Torch => Facts::Torch(checkpoint_facts(file)?),
+        _ => Facts::Safetensors(checkpoint_facts(file)?),
     };
     let mut output = Output::stdout();
     if args.json {

@@ -10,7 +10,7 @@ use rwkv_model::{Feed, Logits, Model, ModelOptions};
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use crate::args::{ModelArgs, PromptArgs, VocabularyArgs};
+use crate::args::{ModelArgs, PromptArgs, VocabularyArgs, named_model};
 use crate::console::Console;
 use crate::exit::Stop;
 use crate::interrupt::Interruptible;
@@ -32,7 +32,7 @@ Examples:
 
 /// Arguments of `rwkv logits`.
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, mut_args(named_model))]
 pub struct LogitsArgs {
     /// The tokens, instead of a text
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', conflicts_with_all = ["prompt", "prompt_file"])]
@@ -85,7 +85,7 @@ pub fn run(args: &LogitsArgs, console: Console) -> Result<()> {
     let (mut tokens, text) = match &args.tokens {
         Some(tokens) => (tokens.clone(), None),
         None => {
-            let vocabulary = args.vocabulary.load()?;
+            let vocabulary = args.vocabulary.load_for(&args.model)?;
             let ids = vocabulary.try_encode(args.prompt.open(console)?.read_all()?)?;
             (ids, Some(vocabulary))
         }

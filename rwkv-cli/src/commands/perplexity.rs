@@ -13,7 +13,7 @@ use rwkv_model::pack::FileFormat;
 use rwkv_model::{Feed, Logits, Model, ModelOptions, State};
 use rwkv_tokenizer::END_OF_TEXT;
 
-use crate::args::{ModelArgs, PromptSource, VocabularyArgs, codec_parser};
+use crate::args::{ModelArgs, PromptSource, VocabularyArgs, codec_parser, named_model};
 use crate::console::Console;
 use crate::exit::Stop;
 use crate::output::Output;
@@ -48,7 +48,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Arguments of `rwkv perplexity`.
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, mut_args(named_model))]
 pub struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArgs,
@@ -83,7 +83,7 @@ pub struct PerplexityArgs {
 
 /// Runs `rwkv perplexity`.
 pub fn run(args: &PerplexityArgs, console: Console) -> Result<()> {
-    let vocabulary = args.vocabulary.load()?;
+    let vocabulary = args.vocabulary.load_for(&args.model)?;
     let mut options = ModelOptions::default();
     if let Some(chunk) = args.chunk {
         options = options.chunk_rows(chunk as usize);
@@ -135,7 +135,7 @@ impl PerplexityArgs {
     fn open_reference(&self, path: &Path, console: Console, options: ModelOptions) -> Result<Model> {
         let is_pack = FileFormat::detect(path)? == FileFormat::Pack;
         let codec = self.against_codec.or((!is_pack).then_some(Codec::F32));
-        ModelArgs { model: path.to_owned(), codec, ..self.model.clone() }.open(console, options)
+        ModelArgs { model: Some(path.to_owned()), codec, ..self.model.clone() }.open(console, options)
     }
 }
 

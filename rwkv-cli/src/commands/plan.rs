@@ -28,7 +28,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct PlanArgs {
-    /// A pack, or a checkpoint, which is packed first
+    /// A pack, or a checkpoint, which is packed first, or `demo`
     model: PathBuf,
 
     /// How a checkpoint's matrices are packed [default: u8]

@@ -3,10 +3,11 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Parser};
 use rwkv_model::{
     Event, Feed, FinishReason, GenerateOptions, Generated, Logits, Model, ModelOptions, Sampler,
     SamplerParams,
@@ -15,9 +16,11 @@ use serde::Serialize;
 
 use crate::args::{ModelArgs, PromptArgs, PromptSource, SamplingArgs, VocabularyArgs};
 use crate::console::Console;
+use crate::demo;
 use crate::exit::Stop;
 use crate::feed::feed_text;
 use crate::interrupt::Interruptible;
+use crate::meter::{Meter, Watch};
 use crate::output::Output;
 use crate::session::{Session, Tail, check_writable};
 use crate::statistics::Statistics;
@@ -38,6 +41,7 @@ Examples:
   rwkv run model.pth --prompt-file book.txt --max-tokens 0 --save-state book.state
   rwkv run model.pth --state book.state --prompt 'In short, this book' --stop . --greedy
   rwkv run model.rwkv --prompt 'Once upon a time' --ram 1GiB --stats
+  rwkv run --prompt 'The state of the Union is' --stats
   printf %s 'fn main() {' | rwkv run model.rwkv --temperature 0.5 --stop $'\\n}'";
 
 /// Arguments of `rwkv run`.
@@ -50,7 +54,7 @@ pub struct RunArgs {
     #[command(flatten)]
     vocabulary: VocabularyArgs,
 
-    /// End after so many tokens; 0 only reads the prompt [default: no limit]
+    /// End after so many tokens; 0 only reads the prompt [default: no limit; 256 for the demo model]
     #[arg(long, short = 'n', value_name = "N", allow_negative_numbers = true)]
     max_tokens: Option<usize>,
 
@@ -94,20 +98,57 @@ struct Report<'a> {
     tokens_per_s: f64,
 }
 
-/// Runs `rwkv run`.
+/// Runs `rwkv run`. The demo model has an opening of its own for a terminal that gives it none.
 pub fn run(args: &RunArgs, console: Console) -> Result<()> {
+    let is_alone = !args.prompt.is_given() && io::IsTerminal::is_terminal(&io::stdin());
+    if is_alone && args.state.is_none() && args.model.is_demo() {
+        return start(args, PromptSource::text(demo::OPENING), Some(demo::OPENING), console);
+    }
+    // A state can go on by itself: then a terminal is not asked for a prompt.
+    let source = match is_alone && args.state.is_some() {
+        true => PromptSource::text(""),
+        false => args.prompt.open(console)?,
+    };
+    start(args, source, None, console)
+}
+
+/// The command line of a run without `run`.
+#[derive(Debug, Parser)]
+struct Unasked {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Lets the demo model talk, for whoever has asked for nothing.
+///
+/// # Errors
+/// As [`run`].
+pub fn unasked(console: Console) -> Result<()> {
+    let args = &Unasked::parse_from(["rwkv", "--stats"]).run;
+    if !args.model.is_demo() {
+        return Err(Stop::usage("no command is given (see --help)"));
+    }
+    console.note("Nothing was asked for, so here is the demo model. `rwkv --help` says what else there is.");
+    start(args, PromptSource::text(demo::OPENING), Some(demo::OPENING), console)
+}
+
+/// Continues the text of `source`; `shown` is what of it stands before the continuation.
+fn start(args: &RunArgs, source: PromptSource, shown: Option<&str>, console: Console) -> Result<()> {
     if let Some(path) = &args.save_state {
         check_writable("--save-state", path)?;
     }
-    let vocabulary = args.vocabulary.load()?;
-    // A state can go on by itself: then a terminal is not asked for a prompt.
-    let is_alone = args.state.is_some() && io::IsTerminal::is_terminal(&io::stdin());
-    let source =
-        if args.prompt.is_given() || !is_alone { args.prompt.open(console)? } else { PromptSource::empty() };
-    let mut model = args.model.open(console, ModelOptions::default())?;
+    let vocabulary = args.vocabulary.load_for(&args.model)?;
+    let mut options = ModelOptions::default();
+    let has_terminal = console.shows_progress() && io::IsTerminal::is_terminal(&io::stdout());
+    let watch = (has_terminal && !args.json).then(Arc::<Watch>::default);
+    if let Some(watch) = &watch {
+        options = options.cache_observer(Arc::clone(watch) as _);
+    }
+    let mut model = args.model.open(console, options)?;
     vocabulary.warn_unless_fit(model.config().vocab, console);
     let statistics = args.stats.then(|| Statistics::begin(&model));
-    let mut sampler = args.sampling.sampler(SamplerParams::default(), &model, &vocabulary, 0)?;
+    let mut sampler =
+        args.sampling.sampler(args.model.sampler_params(SamplerParams::default()), &model, &vocabulary, 0)?;
     let mut session = match &args.state {
         Some(path) => Session::load(path, model.identity())?,
         None => Session::new(model.new_state()),
@@ -119,8 +160,18 @@ pub fn run(args: &RunArgs, console: Console) -> Result<()> {
         let what = if args.state.is_some() { "the text of the state has ended; " } else { "" };
         return Err(Stop::usage(format!("{what}the prompt is empty: there is nothing to go on from")));
     }
-    let run = Run { args, console, vocabulary: &vocabulary, before: fed.time, prompt_tokens };
-    let done = if args.max_tokens == Some(0) {
+    let max_tokens = args.max_tokens.or(args.model.is_demo().then_some(demo::TEXT_TOKENS));
+    let run = Run {
+        args,
+        console,
+        vocabulary: &vocabulary,
+        watch,
+        before: fed.time,
+        prompt_tokens,
+        max_tokens,
+        shown,
+    };
+    let done = if max_tokens == Some(0) {
         run.only_read(&mut model, session, fed.rest)
     } else {
         run.generate(&mut model, session, &fed.rest, &mut sampler)
@@ -136,8 +187,13 @@ struct Run<'a> {
     args: &'a RunArgs,
     console: Console,
     vocabulary: &'a Vocabulary,
+    /// Who knows how the weights stream, where there is a terminal to show it.
+    watch: Option<Arc<Watch>>,
     before: Duration,
     prompt_tokens: u64,
+    max_tokens: Option<usize>,
+    /// Text that is written before what the model makes.
+    shown: Option<&'a str>,
 }
 
 impl Run<'_> {
@@ -176,13 +232,22 @@ impl Run<'_> {
         let section = Interruptible::begin();
         let token_bytes = |id, text: &mut Vec<u8>| self.vocabulary.append(id, text);
         let options = GenerateOptions {
-            max_tokens: self.args.max_tokens,
+            max_tokens: self.max_tokens,
             stop_strings: self.args.stop.iter().map(|stop| stop.as_bytes().to_vec()).collect(),
             ..GenerateOptions::new(&token_bytes)
         };
         let mut output = Output::stdout();
         let mut written = Ok(());
-        let mut text = Vec::new();
+        let mut text = self.shown.unwrap_or_default().as_bytes().to_vec();
+        let streams = model.memory_plan().slots > 0;
+        let mut meter = self.watch.clone().filter(|_| streams).map(|watch| Meter::begin(model, watch));
+        let mut write = |bytes: &[u8], tokens| match &mut meter {
+            Some(meter) => meter.text(&mut output, bytes, tokens),
+            None => output.text(bytes),
+        };
+        if !self.args.json {
+            write(&text, 0)?;
+        }
         let begin = Instant::now();
         let mut first_token = None;
         let mut on_event = |event: Event<'_>| {
@@ -191,7 +256,7 @@ impl Run<'_> {
                 if self.args.json {
                     text.extend_from_slice(bytes);
                 } else {
-                    written = output.text(bytes);
+                    written = write(bytes, 1);
                 }
             }
             if written.is_err() || section.requested() {
@@ -202,6 +267,9 @@ impl Run<'_> {
         };
         let generated = model.generate(&mut session.state, rest, sampler, &options, &mut on_event)?;
         let end = Instant::now();
+        if let Some(meter) = meter {
+            written = written.and(meter.end(&mut output));
+        }
         if !self.args.json {
             let ended = output.end_line();
             written = written.and(ended);

@@ -8,6 +8,7 @@ use rwkv_model::{ModelOptions, Scheduler, SchedulerOptions, TokenBytes};
 use tokio::task::JoinHandle;
 
 use super::app::{App, Loaded};
+use crate::model_file::DEMO;
 
 /// Packs the model if it must be, opens it, and gives it to the server.
 pub fn start(app: App) -> JoinHandle<Result<()>> {
@@ -17,13 +18,14 @@ pub fn start(app: App) -> JoinHandle<Result<()>> {
 fn load(app: &App) -> Result<()> {
     let (args, console) = (app.args(), app.console());
     let limits = &args.limits;
-    let vocabulary = Arc::new(args.vocabulary.load()?);
+    let vocabulary = Arc::new(args.vocabulary.load_for(&args.model)?);
     let pack = args.model.resolve(console)?;
-    let options = args.model.options(ModelOptions::default().sessions(limits.sessions))?;
+    let options = args.model.options(&pack, ModelOptions::default().sessions(limits.sessions))?;
     let model = args.model.open_pack(&pack, console, options.clone())?;
     vocabulary.warn_unless_fit(model.config().vocab, console);
     let name = match &args.name {
         Some(name) => name.clone(),
+        None if args.model.is_demo() => DEMO.to_owned(),
         None => pack.file_stem().context("the model's file has no name")?.to_string_lossy().into_owned(),
     };
     let token_bytes: TokenBytes = {

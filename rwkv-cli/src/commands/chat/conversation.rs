@@ -8,6 +8,7 @@ use rwkv_model::{Event, GenerateOptions, Model, Sampler, SamplerParams};
 
 use super::ChatArgs;
 use crate::console::Console;
+use crate::demo;
 use crate::exit::Stop;
 use crate::interrupt::Interruptible;
 use crate::output::Output;
@@ -74,7 +75,10 @@ impl<'a> Conversation<'a> {
     /// The tokens of a message and of all that stands before it.
     fn prompt(&self, message: &str) -> Result<Vec<u32>> {
         let turn = template::turn(message, self.args.think);
-        let text = if self.session.is_new() {
+        let text = if self.args.model.is_demo() {
+            // It knows no turns: what it has said and what it is told are one text.
+            format!("{}{message}", if self.session.is_new() { "" } else { " " })
+        } else if self.session.is_new() {
             format!("{}{turn}", self.args.system.as_deref().map(template::system).unwrap_or_default())
         } else {
             self.session.tail.before(&turn)
@@ -93,11 +97,11 @@ impl<'a> Conversation<'a> {
         let vocabulary = &self.vocabulary;
         let token_bytes = |id, text: &mut Vec<u8>| vocabulary.append(id, text);
         let options = GenerateOptions {
-            max_tokens: self.args.max_tokens,
+            max_tokens: self.args.max_tokens.or(self.args.model.is_demo().then_some(demo::ANSWER_TOKENS)),
             stop_strings: self.stops(),
             ..GenerateOptions::new(&token_bytes)
         };
-        let mut speech = Speech::begin(self.args.think);
+        let mut speech = Speech::begin(self.args);
         let mut said = speech.opening();
         let mut progress = None;
         let mut released = 0;
@@ -138,7 +142,8 @@ impl<'a> Conversation<'a> {
     }
 
     fn sampler(&self) -> Result<Sampler> {
-        self.args.sampling.sampler(SamplerParams::chat(), &self.model, &self.vocabulary, self.answers)
+        let params = self.args.model.sampler_params(SamplerParams::chat());
+        self.args.sampling.sampler(params, &self.model, &self.vocabulary, self.answers)
     }
 
     fn stops(&self) -> Vec<Vec<u8>> {
@@ -153,17 +158,20 @@ impl<'a> Conversation<'a> {
 struct Speech {
     output: Output,
     think: Think,
+    /// Whether it stands under a name.
+    is_named: bool,
     /// Nothing but what is left out at the beginning was said so far.
     is_silent: bool,
 }
 
 impl Speech {
-    fn begin(think: Think) -> Speech {
-        Speech { output: Output::stdout(), think, is_silent: true }
+    fn begin(args: &ChatArgs) -> Speech {
+        let is_named = !args.model.is_demo();
+        Speech { output: Output::stdout(), think: args.think, is_named, is_silent: true }
     }
 
     fn opening(&mut self) -> std::io::Result<()> {
-        if self.output.is_terminal() {
+        if self.output.is_terminal() && self.is_named {
             self.output.bytes(b"Assistant: ")?;
         }
         if self.think.stop() != BETWEEN {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::score::{Fit, Positions};
 use super::{PerplexityArgs, Scorer};
-use crate::model_file::main_codec;
+use crate::model_file::{DEMO, main_codec};
 use crate::output::Output;
 
 /// What `--json` prints.
@@ -53,7 +53,8 @@ impl Report {
     /// What was found.
     pub fn new(args: &PerplexityArgs, scorer: &Scorer<'_>) -> Report {
         let Fit { tokens, bytes, .. } = scorer.fit;
-        let (model, codec) = names(&args.model.model, &scorer.model);
+        let named = args.model.model.as_deref().unwrap_or(Path::new(DEMO));
+        let (model, codec) = names(named, &scorer.model);
         let against = match (&args.against, &scorer.reference, &scorer.distance) {
             (Some(path), Some(reference), Some(distance)) => {
                 let (model, codec) = names(path, reference);
