@@ -22,10 +22,12 @@ impl Budget {
     /// Whether so many more bytes may be taken.
     pub fn check(&self, more: u64) -> Result<()> {
         let (used, limit) = (self.used(), self.limit);
-        if used.saturating_add(more) > limit {
+        let left = limit.saturating_sub(used);
+        if more > left {
             bail!(
                 Budget,
-                "key/value caches take {used} bytes, and this step {more} more; expected at most {limit}"
+                "keys and values need {more} bytes more for this step, and {left} of {limit} are left; expected fewer tokens, \
+                 attention to a window, keys and values of f16, or a larger budget"
             );
         }
         Ok(())
