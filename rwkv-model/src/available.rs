@@ -1,31 +1,55 @@
-//! How much memory can be had without pushing anything out.
+//! How much memory there is, and how much can be had without pushing anything out.
 //!
 //! The system's page cache counts as free, because it gives way: `MemAvailable` says so for the machine. Within a control
 //! group the cache of files counts as used, and is taken off here.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes that this process can still take: what the machine has, or the tightest of the control groups (v1 or v2) around the
 /// process if that is less. `None` where the system does not say.
 pub fn available_memory() -> Option<u64> {
-    available_under(Path::new("/"))
+    SystemMemory::read().available_bytes
 }
 
-/// The same for a file system whose `proc` and `sys` lie in `root`.
-fn available_under(root: &Path) -> Option<u64> {
-    let read = |path: &str| fs::read_to_string(root.join(path)).ok();
-    let machine = read("proc/meminfo").and_then(|text| meminfo_available(&text));
-    let group = read("proc/self/cgroup").and_then(|text| {
-        let headrooms =
-            memory_groups(&text).into_iter().filter_map(|(layout, path)| layout.tightest(root, path));
-        headrooms.min()
-    });
-    machine.into_iter().chain(group).min()
+/// The memory of the machine, as far as the system says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SystemMemory {
+    /// What the machine has.
+    pub total_bytes: Option<u64>,
+    /// The tightest limit of the control groups around the process, if that is less.
+    pub limit_bytes: Option<u64>,
+    /// What this process can still take: see [`available_memory`].
+    pub available_bytes: Option<u64>,
 }
 
-fn meminfo_available(text: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+impl SystemMemory {
+    /// Asks the system.
+    pub fn read() -> SystemMemory {
+        SystemMemory::under(Path::new("/"))
+    }
+
+    /// The same for a file system whose `proc` and `sys` lie in `root`.
+    fn under(root: &Path) -> SystemMemory {
+        let read = |path: &str| fs::read_to_string(root.join(path)).ok();
+        let meminfo = read("proc/meminfo").unwrap_or_default();
+        let total_bytes = meminfo_entry(&meminfo, "MemTotal:");
+        let machine = meminfo_entry(&meminfo, "MemAvailable:");
+        let groups = read("proc/self/cgroup").unwrap_or_default();
+        let groups = memory_groups(&groups).into_iter().flat_map(|(layout, path)| layout.around(root, path));
+        let (limits, headrooms): (Vec<u64>, Vec<u64>) = groups.unzip();
+        SystemMemory {
+            total_bytes,
+            // As good as none, where it is that of version 1: the largest number of pages.
+            limit_bytes: limits.into_iter().min().filter(|&limit| total_bytes.is_none_or(|all| limit < all)),
+            available_bytes: machine.into_iter().chain(headrooms).min(),
+        }
+    }
+}
+
+fn meminfo_entry(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
     let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -69,29 +93,23 @@ fn memory_groups(text: &str) -> Vec<(Layout, &str)> {
 }
 
 impl Layout {
-    /// The least that a group, or one that it is in, has left. Within a container the path may be that of the host, of which only
-    /// the mount itself is there.
-    fn tightest(&self, root: &Path, path: &str) -> Option<u64> {
+    /// The limit of a group and what it has left of that, and the same for every group that it is in. Within a container the
+    /// path may be that of the host, of which only the mount itself is there.
+    fn around(&self, root: &Path, path: &str) -> Vec<(u64, u64)> {
         let mount = root.join(self.mount);
-        let mut dir: PathBuf = mount.join(path.trim_start_matches('/'));
-        let mut least = None;
-        while dir.starts_with(&mount) {
-            least = least.into_iter().chain(self.headroom(&dir)).min();
-            if !dir.pop() {
-                break;
-            }
-        }
-        least
+        let group = mount.join(path.trim_start_matches('/'));
+        let within = |dir: &&Path| dir.starts_with(&mount);
+        group.ancestors().take_while(within).filter_map(|dir| self.limit(dir)).collect()
     }
 
-    fn headroom(&self, dir: &Path) -> Option<u64> {
+    fn limit(&self, dir: &Path) -> Option<(u64, u64)> {
         let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
         // "max" is no number: no limit.
         let limits = self.limits.iter().filter_map(|name| read(name)?.trim().parse::<u64>().ok());
         let limit = limits.min()?;
         let usage: u64 = read(self.usage)?.trim().parse().ok()?;
         let reclaimable = read("memory.stat").map_or(0, |stat| self.reclaimable(&stat));
-        Some(limit.saturating_sub(usage.saturating_sub(reclaimable)))
+        Some((limit, limit.saturating_sub(usage.saturating_sub(reclaimable))))
     }
 
     fn reclaimable(&self, stat: &str) -> u64 {
@@ -109,15 +127,19 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Writes files into an empty folder, and says what is available there.
     fn available(files: &[(&str, &str)]) -> Option<u64> {
+        memory(files).available_bytes
+    }
+
+    /// Writes files into an empty folder, and says what memory is there.
+    fn memory(files: &[(&str, &str)]) -> SystemMemory {
         let root = tempfile::tempdir().expect("a folder");
         for (path, text) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
             fs::write(path, text).expect("a file");
         }
-        available_under(root.path())
+        SystemMemory::under(root.path())
     }
 
     const MEMINFO: (&str, &str) = (
@@ -183,6 +205,12 @@ mod tests {
             ]
         };
         assert_eq!(available(&files("419430400")), Some(200 * MIB));
+        let facts = |limit| {
+            let SystemMemory { total_bytes, limit_bytes, .. } = memory(&files(limit));
+            (total_bytes, limit_bytes)
+        };
+        assert_eq!(facts("419430400"), (Some(4096 * MIB), Some(400 * MIB)));
+        assert_eq!(facts("9223372036854771712"), (Some(4096 * MIB), None));
         assert_eq!(available(&files("9223372036854771712")), Some(1024 * MIB), "as good as no limit");
     }
 }

@@ -16,9 +16,11 @@
 mod layout;
 mod pattern;
 mod pieces;
+mod sizes;
 mod source;
 mod write;
 
+pub use sizes::manifest_of;
 pub use source::WeightSource;
 
 use std::ops::ControlFlow;

@@ -36,12 +36,13 @@ mod text;
 mod weights;
 
 pub use attention::{Attention, Compression, TopK};
-pub use available::available_memory;
+pub use available::{SystemMemory, available_memory};
 pub use block::Block;
 pub use budget::MemoryPlan;
 pub use config::Config;
 pub use convert::{
     ConvertOptions, ConvertProgress, ConvertReport, ProgressFn, TensorReport, WeightSource, convert,
+    manifest_of,
 };
 pub use counters::StepCounters;
 pub use error::{ErrorKind, ModelError, Result};

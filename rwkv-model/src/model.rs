@@ -201,6 +201,15 @@ impl Model {
         Ok(options.plan(pack.manifest(), &resolve(&pack)?)?.report)
     }
 
+    /// What [`Model::open`] would do with the memory for a pack of this manifest, which need not exist:
+    /// [`manifest_of`](crate::manifest_of) makes one from sizes.
+    ///
+    /// # Errors
+    /// The manifest does not describe a whole model, or the weights do not fit.
+    pub fn plan_manifest(manifest: &Manifest, options: &ModelOptions) -> Result<MemoryPlan> {
+        Ok(options.plan(manifest, &Weights::resolve(manifest)?)?.report)
+    }
+
     /// Opens a pack whose bytes come from a source of the caller's, such as one that fails on purpose.
     ///
     /// # Errors

@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::dtype::DType;
 use crate::error::PackError;
 use crate::pack::PAD_PREFIX;
-use crate::pack::manifest::SourceInfo;
+use crate::pack::layout::Layout;
+use crate::pack::manifest::{Manifest, SourceInfo};
 
 /// What a pack shall hold. All sizes follow from it, so that a [`Writer`](crate::Writer) can lay out the file at once.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +73,15 @@ impl TensorSpec {
 }
 
 impl PackSpec {
+    /// The manifest that a pack of this spec has, without writing one. Its checksums are zero.
+    ///
+    /// # Errors
+    ///
+    /// When the spec cannot be a pack.
+    pub fn manifest(self) -> Result<Manifest, PackError> {
+        Ok(Layout::of(self)?.manifest)
+    }
+
     /// Refuses what could not be read back.
     pub(crate) fn check(&self) -> Result<(), PackError> {
         if self.groups.is_empty() {
