@@ -7,7 +7,7 @@ mod sampling;
 mod vocabulary;
 
 pub use memory::{MemoryArgs, size};
-pub use model::{ModelArgs, codec_parser, named_model, thread_parser};
+pub use model::{ModelArgs, ThreadArgs, codec_parser, named_model, thread_parser};
 pub use prompt::{PromptArgs, PromptSource};
 pub use sampling::SamplingArgs;
 pub use vocabulary::VocabularyArgs;
@@ -15,8 +15,8 @@ pub use vocabulary::VocabularyArgs;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, chat, completions, detokenize, inspect, logits, pack, perplexity, plan, run, serve, tokenize,
-    verify,
+    bench, chat, completions, detokenize, doctor, inspect, logits, pack, perplexity, plan, run, serve,
+    tokenize, verify,
 };
 
 const AFTER_HELP: &str = "\
@@ -77,6 +77,8 @@ pub enum Command {
     Plan(plan::PlanArgs),
     /// Measure how fast a model runs
     Bench(bench::BenchArgs),
+    /// Say what the machine is, and which models would run on it
+    Doctor(doctor::DoctorArgs),
     /// Write the completions for a shell
     Completions(completions::CompletionsArgs),
 }

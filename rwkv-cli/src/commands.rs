@@ -4,6 +4,7 @@ pub mod bench;
 pub mod chat;
 pub mod completions;
 pub mod detokenize;
+pub mod doctor;
 pub mod inspect;
 pub mod logits;
 pub mod pack;
@@ -34,6 +35,7 @@ pub fn dispatch(command: Command, console: Console) -> Result<()> {
         Command::Perplexity(args) => perplexity::run(&args, console),
         Command::Plan(args) => plan::run(&args, console),
         Command::Bench(args) => bench::run(&args, console),
+        Command::Doctor(args) => doctor::run(&args, console),
         Command::Completions(args) => completions::run(&args),
     }
 }

@@ -10,7 +10,7 @@ use support::{Lab, read_logits};
 
 /// The smallest budget that `rwkv plan` names.
 fn smallest(lab: &Lab) -> u64 {
-    let plan = lab.run("plan tiny.rwkv --json").ok().json();
+    let plan = lab.run("plan tiny.rwkv --json --no-probe").ok().json();
     assert_eq!(plan["residency"], "resident", "a tiny model fits");
     assert_eq!(plan["read_bytes_per_token"], 0);
     plan["smallest_budget"].as_u64().expect("bytes")
@@ -42,16 +42,16 @@ fn a_refused_budget_names_the_smallest_that_works() {
     let lab = Lab::new();
     let smallest = smallest(&lab);
     let refusal = format!("the smallest that can is {smallest} bytes");
-    for command in ["plan tiny.rwkv", "logits tiny.rwkv --tokens 1", "bench tiny.rwkv"] {
+    for command in ["plan tiny.rwkv --no-probe", "logits tiny.rwkv --tokens 1", "bench tiny.rwkv"] {
         for ram in [0, smallest / 2, smallest - 1] {
             lab.run(&format!("{command} --ram {ram}")).fails(1, &refusal);
         }
     }
     lab.run(&format!("logits tiny.rwkv --tokens 1 --ram {smallest}")).ok();
-    let plan = lab.run(&format!("plan tiny.rwkv --json --ram {smallest}")).ok().json();
+    let plan = lab.run(&format!("plan tiny.rwkv --no-probe --json --ram {smallest}")).ok().json();
     assert_eq!((&plan["residency"], &plan["budget"]), (&"stream".into(), &smallest.into()));
     assert!(plan["memory"].as_u64() <= Some(smallest) && plan["read_bytes_per_token"].as_u64() > Some(0));
-    assert!(lab.run("plan tiny.rwkv --ram 1GiB").ok().text().contains("read per token"));
+    assert!(lab.run("plan tiny.rwkv --no-probe --ram 1GiB").ok().text().contains("read per token"));
     for wrong in ["--ram 12Q", "--ram -5", "--ram 1MiB --residency resident", "--io floppy", "--read-ahead 2"]
     {
         let ended = lab.run(&format!("logits tiny.rwkv --tokens 1 {wrong}"));
@@ -77,7 +77,7 @@ fn bench_holds_reading_against_the_disk() {
     let bench =
         format!("bench tiny.rwkv --json --repeat 1 --threads 1 --prompt-tokens 16 --quiet --ram {ram}");
     let report = lab.run(&bench).ok().json();
-    let plan = lab.run(&format!("plan tiny.rwkv --json --ram {ram}")).ok().json();
+    let plan = lab.run(&format!("plan tiny.rwkv --no-probe --json --ram {ram}")).ok().json();
     for key in ["read_bytes_per_token", "read_gb_per_s", "disk_gb_per_s", "pinned_bytes", "peak_rss_bytes"] {
         assert!(report[key].as_f64().is_some_and(|number| number > 0.0), "{key} in {report}");
     }

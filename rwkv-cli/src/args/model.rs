@@ -59,6 +59,13 @@ pub struct ThreadArgs {
 const NAMED_MODEL: &str =
     "A pack, or a checkpoint (.pth, .safetensors), which is packed first, and the pack is kept; or `demo`";
 
+impl ThreadArgs {
+    /// The threads that were asked for, or as many as there are processors.
+    pub fn count(&self) -> usize {
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
 /// More is a slip of the finger.
 const THREADS: RangeInclusive<u64> = 1..=1024;
 
@@ -101,10 +108,7 @@ impl ModelArgs {
     /// Adds to the options of a model with this pack what was asked for.
     pub fn options(&self, pack: &Path, options: ModelOptions) -> Result<ModelOptions> {
         let options = self.memory.apply(options)?;
-        let options = match self.threads.threads {
-            Some(threads) => options.threads(threads),
-            None => options,
-        };
+        let options = options.threads(self.threads.count());
         let options =
             options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default());
         if self.is_demo() && !self.memory.is_given() {

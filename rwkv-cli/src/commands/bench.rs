@@ -1,7 +1,5 @@
 //! `rwkv bench`: how fast a model runs, held against what the machine can do.
 
-mod disk;
-mod limits;
 mod measure;
 mod report;
 
@@ -17,12 +15,11 @@ use rwkv_model::{Config, Model, ModelOptions, Synthetic, WeightSource};
 use crate::args::{MemoryArgs, codec_parser, thread_parser};
 use crate::console::Console;
 use crate::directories;
+use crate::machine::{Disk, Limits};
 use crate::model_file::{self, DEFAULT_CODEC, Recipe};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::statistics::forget_peak_rss;
-use disk::Disk;
-use limits::Limits;
 use measure::Plan;
 use report::Report;
 
@@ -33,7 +30,7 @@ Speeds are medians over repetitions. Bytes per token count every weight, also th
 input is zero: therefore a decode can be faster than the memory.
 
 With --ram, weights that do not fit are read for each token, and the speed of that is held against plain reads of the same file in \
-the same mode, in the same run. Direct reads go past the page cache; buffered ones go through it, and it is told to forget them; \
+the same mode, just before and after each decode. Direct reads go past the page cache; buffered ones go through it, and it is told to forget them; \
 with --io mmap it answers what it still has.
 
 --synthetic makes a pack of random weights in the shape of an official model, and keeps it in the cache directory. Its text is \
@@ -107,12 +104,12 @@ pub fn run(args: &BenchArgs, console: Console) -> Result<()> {
         let options = args.memory.apply(ModelOptions::default().threads(threads))?;
         let mut model = Model::open(&pack, options)?;
         let stats = model.cache_stats();
-        let disk = match stats.slots {
+        let mut disk = match stats.slots {
             0 => None,
             _ => Some(Disk::open(&pack, args.memory.io(), stats.ring_bytes)?),
         };
         limits.use_threads(model.isa(), threads);
-        let measured = measure::measure(&mut model, &mut limits, disk.as_ref(), &plan, &progress)?;
+        let measured = measure::measure(&mut model, &mut limits, disk.as_mut(), &plan, &progress)?;
         let report = Report::new(&name, &model, &plan, &measured);
         drop(progress);
         if args.json {

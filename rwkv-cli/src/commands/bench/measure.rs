@@ -5,16 +5,15 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rwkv_model::{Feed, Logits, Model, State};
 
-use super::disk::Disk;
-use super::limits::Limits;
+use crate::machine::{Disk, Limits};
 use crate::progress::Progress;
 use crate::statistics::{Counted, Statistics, peak_rss_bytes};
 
 /// A repetition of the decode has at least so many tokens, and takes at least so long.
 const DECODE_TOKENS: u32 = 8;
 const DECODE_TIME: Duration = Duration::from_secs(1);
-/// How often the disk is measured at most.
-const DISK_ROUNDS: u32 = 3;
+/// How long the disk is measured, before and after each decode.
+const DISK_TIME: Duration = Duration::from_millis(500);
 
 /// What is measured.
 #[derive(Debug)]
@@ -38,10 +37,12 @@ pub struct Measured {
     pub skipped_bytes: f64,
     /// What decoding read and waited for.
     pub reading: Counted,
-    /// The most memory of the process, without the buffer that the memory's bandwidth is measured with.
+    /// The most memory of the process, without the buffers that memory and disk are measured with.
     pub peak_rss_bytes: Option<u64>,
-    /// Bytes per second of plain reads, if weights stream.
+    /// Bytes per second of plain reads, if weights stream: the median.
     pub disk: Option<f64>,
+    /// What decoding read per second as a share of what plain reads did just before and after it: the median.
+    pub share_of_disk: Option<f64>,
     /// Bytes per second.
     pub memory: f64,
     /// Multiply-adds per second.
@@ -54,7 +55,7 @@ pub struct Measured {
 pub fn measure(
     model: &mut Model,
     limits: &mut Limits,
-    disk: Option<&Disk>,
+    mut disk: Option<&mut Disk>,
     plan: &Plan,
     progress: &Progress,
 ) -> Result<Measured> {
@@ -67,12 +68,25 @@ pub fn measure(
     let (mut decodes, mut prefills) = (Vec::new(), Vec::new());
     let before = model.counters();
     let mut reading = Counted::default();
+    let (mut disks, mut shares) = (Vec::new(), Vec::new());
     for round in 1..=plan.repeat {
         progress.message(format!("decoding, {round} of {}", plan.repeat));
         limits.probe_memory();
+        let disk_before = disk.as_deref_mut().map(|disk| disk.measure(DISK_TIME)).transpose()?;
+        if disk_before.is_some() {
+            // The disk stood still for the ring meanwhile: a token fills it again.
+            decode(model, &mut state, tokens.by_ref().take(1), Duration::ZERO)?;
+        }
         let statistics = Statistics::begin(model);
         decodes.push(decode(model, &mut state, &mut tokens, DECODE_TIME)?);
-        reading += statistics.counted(model);
+        let counted = statistics.counted(model);
+        reading += counted;
+        let disk_after = disk.as_deref_mut().map(|disk| disk.measure(DISK_TIME)).transpose()?;
+        if let (Some(before), Some(after)) = (disk_before, disk_after) {
+            let read = counted.read_bytes as f64 / counted.time.as_secs_f64().max(1e-9);
+            shares.push(2.0 * read / (before + after));
+            disks.extend([before, after]);
+        }
         limits.probe_memory();
     }
     let after = model.counters();
@@ -82,15 +96,8 @@ pub fn measure(
         prefills.push(prefill(model, &prompt)?);
         limits.probe_arithmetic();
     }
-    let peak_rss_bytes = peak_rss_bytes().map(|bytes| bytes.saturating_sub(limits.buffer_bytes()));
-    // After the peak, because it takes as much memory as the ring.
-    let mut best = None;
-    if let Some(disk) = disk {
-        for round in 1..=plan.repeat.min(DISK_ROUNDS) {
-            progress.message(format!("reading the file, {round}"));
-            best = Some(disk.measure()?.max(best.unwrap_or(0.0)));
-        }
-    }
+    let beside = limits.buffer_bytes() + disk.map_or(0, |disk| disk.room_bytes());
+    let peak_rss_bytes = peak_rss_bytes().map(|bytes| bytes.saturating_sub(beside));
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     Ok(Measured {
         decode: median(decodes),
@@ -105,7 +112,8 @@ pub fn measure(
         ),
         reading,
         peak_rss_bytes,
-        disk: best,
+        disk: median_of_some(disks),
+        share_of_disk: median_of_some(shares),
         memory: limits.memory,
         int8: limits.int8,
         f32: limits.f32,
@@ -113,7 +121,12 @@ pub fn measure(
 }
 
 /// Feeds tokens one by one; tokens per second.
-fn decode(model: &mut Model, state: &mut State, tokens: &mut Tokens, time: Duration) -> Result<f64> {
+fn decode(
+    model: &mut Model,
+    state: &mut State,
+    tokens: impl IntoIterator<Item = u32>,
+    time: Duration,
+) -> Result<f64> {
     let begin = Instant::now();
     let mut count = 0;
     for token in tokens {
@@ -132,6 +145,10 @@ fn prefill(model: &mut Model, prompt: &[u32]) -> Result<f64> {
     let begin = Instant::now();
     model.step(&mut [Feed::new(&mut state, prompt, Logits::Last)])?;
     Ok(prompt.len() as f64 / begin.elapsed().as_secs_f64())
+}
+
+fn median_of_some(values: Vec<f64>) -> Option<f64> {
+    if values.is_empty() { None } else { Some(median(values)) }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -87,7 +87,7 @@ impl Report {
             read_bytes_per_token: read_bytes as f64 / tokens.max(1) as f64,
             read_gb_per_s: billions(read),
             disk_gb_per_s: measured.disk.map(billions),
-            read_share_of_disk: measured.disk.map(|disk| read / disk),
+            read_share_of_disk: measured.share_of_disk,
             read_ahead_ready: counters.ready,
             read_ahead_late: counters.late,
             wait_share: wait_share(&counters, time),

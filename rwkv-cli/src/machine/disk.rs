@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use memmap2::MmapMut;
 use rwkv_model::cache::Source;
-use rwkv_model::cache::source::{Io, open};
+use rwkv_model::cache::source::{Io, SourceInfo, open};
 
 /// Threads that read, as many as the cache has.
 const READERS: usize = 4;
@@ -17,14 +17,15 @@ const READERS: usize = 4;
 const READ_BYTES: usize = 1 << 20;
 /// Where the memory begins: at a huge page.
 const ALIGNMENT: usize = 2 << 20;
-/// How long a measurement takes.
-const TIME: Duration = Duration::from_secs(1);
 
 /// A file to measure the disk with.
 pub struct Disk {
     source: Arc<dyn Source>,
     /// Memory of each reader.
+    rooms: Vec<MmapMut>,
     room_bytes: usize,
+    /// The next read, by its place in the file.
+    next: AtomicU64,
 }
 
 impl Disk {
@@ -32,31 +33,46 @@ impl Disk {
     /// help.
     ///
     /// # Errors
-    /// The file cannot be read in that mode.
+    /// The file cannot be read in that mode, is empty, or memory cannot be had.
     pub fn open(path: &Path, io: Io, ring_bytes: u64) -> Result<Disk> {
+        let source = open(path, io)?;
+        anyhow::ensure!(!source.is_empty(), "{}: is empty; there is nothing to read", path.display());
         let each = usize::try_from(ring_bytes)? / READERS;
-        Ok(Disk { source: open(path, io)?, room_bytes: (each / READ_BYTES).max(1) * READ_BYTES })
+        let room_bytes = (each / READ_BYTES).max(1) * READ_BYTES;
+        let rooms = (0..READERS).map(|_| room(room_bytes)).collect::<io::Result<_>>()?;
+        Ok(Disk { source, rooms, room_bytes, next: AtomicU64::new(0) })
     }
 
-    /// Bytes per second.
+    /// How the file is read, and why so.
+    pub fn info(&self) -> SourceInfo {
+        self.source.describe()
+    }
+
+    /// The memory that is read into.
+    pub fn room_bytes(&self) -> u64 {
+        (READERS * self.room_bytes) as u64
+    }
+
+    /// Bytes per second, over so long a time. It goes on in the file where the last measurement ended.
     ///
     /// # Errors
     /// A read fails.
-    pub fn measure(&self) -> io::Result<f64> {
-        let reads = (self.source.len() / READ_BYTES as u64).max(1);
-        let mut rooms = (0..READERS).map(|_| room(self.room_bytes)).collect::<io::Result<Vec<_>>>()?;
-        let (next, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+    pub fn measure(&mut self, time: Duration) -> io::Result<f64> {
+        let Disk { source, rooms, room_bytes, next } = self;
+        let (len, room_bytes) = (source.len(), *room_bytes);
+        let reads = len.div_ceil(READ_BYTES as u64);
+        let bytes = AtomicU64::new(0);
         let begin = Instant::now();
         let read = |room: &mut MmapMut| -> io::Result<()> {
             let start = room.as_ptr().align_offset(ALIGNMENT);
-            let room = &mut room[start..][..self.room_bytes];
-            for place in (0..self.room_bytes).step_by(READ_BYTES).cycle() {
-                if begin.elapsed() >= TIME {
+            let room = &mut room[start..][..room_bytes];
+            for place in (0..room_bytes).step_by(READ_BYTES).cycle() {
+                if begin.elapsed() >= time {
                     break;
                 }
                 let offset = next.fetch_add(1, Ordering::Relaxed) % reads * READ_BYTES as u64;
-                let len = (self.source.len() - offset).min(READ_BYTES as u64) as usize;
-                self.source.read_exact_at(offset, &mut room[place..][..len])?;
+                let len = (len - offset).min(READ_BYTES as u64) as usize;
+                source.read_exact_at(offset, &mut room[place..][..len])?;
                 bytes.fetch_add(len as u64, Ordering::Relaxed);
             }
             Ok(())
