@@ -32,7 +32,7 @@ pub use error::{CacheError, ErrorKind};
 pub use event::{Event, EventKind, Observer, ReadOutcome};
 pub use group::{Extent, Group, GroupId};
 pub use lease::Lease;
-pub use options::{CacheOptions, ReadAhead};
+pub use options::{CacheOptions, ReadAhead, VerifyReads};
 pub use plan::{Plan, PlanError, RingShape, plan, plan_with};
 pub use source::Source;
 pub use stats::{CacheStats, Counters, Found, GroupStats};

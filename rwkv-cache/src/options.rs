@@ -43,7 +43,41 @@ impl FromStr for ReadAhead {
     }
 }
 
-/// Looks at the bytes of a group when they were read for the first time.
+/// Which reads of a group are verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum VerifyReads {
+    /// The first one, which finds a damaged file.
+    #[default]
+    First,
+    /// Every one, which also finds a disk or a cable that errs now and then and does not know it.
+    Every,
+}
+
+impl fmt::Display for VerifyReads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            VerifyReads::First => "first",
+            VerifyReads::Every => "every",
+        })
+    }
+}
+
+impl FromStr for VerifyReads {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, UnknownName> {
+        [VerifyReads::First, VerifyReads::Every]
+            .into_iter()
+            .find(|reads| reads.to_string() == name)
+            .ok_or_else(|| UnknownName {
+                what: "choice of reads",
+                found: name.to_owned(),
+                expected: "first or every",
+            })
+    }
+}
+
+/// Looks at the bytes of a group.
 pub(crate) type Verify = dyn Fn(GroupId, &[u8]) -> Result<(), String> + Send + Sync;
 
 /// How a cache reads; the default suits a solid-state disk.
@@ -53,6 +87,7 @@ pub struct CacheOptions {
     pub(crate) readers: usize,
     pub(crate) chunk_bytes: usize,
     pub(crate) verify: Option<Arc<Verify>>,
+    pub(crate) verify_reads: VerifyReads,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
@@ -63,6 +98,7 @@ impl Default for CacheOptions {
             readers: 4,
             chunk_bytes: 1 << 20,
             verify: None,
+            verify_reads: VerifyReads::default(),
             observer: None,
         }
     }
@@ -96,15 +132,22 @@ impl CacheOptions {
         self
     }
 
-    /// A check of the bytes of each group, made when the group was read for the first time and before
-    /// anybody sees them; later reads of the same group are not checked again. It runs on a reader
-    /// thread, in a mapped cache on the thread of the first lease. A refusal becomes an error of the
-    /// leases that wait, the refused bytes are dropped, and the next lease reads and checks again.
+    /// A check of the bytes of each group, made when the group was read and before anybody sees them:
+    /// the first time, or [every time](CacheOptions::verify_reads). It runs on a reader thread, in a
+    /// mapped cache on the thread of the first lease. A refusal becomes an error of the leases that wait,
+    /// the refused bytes are dropped, and the next lease reads and checks again.
     pub fn verify<F>(mut self, verify: F) -> Self
     where
         F: Fn(GroupId, &[u8]) -> Result<(), String> + Send + Sync + 'static,
     {
         self.verify = Some(Arc::new(verify));
+        self
+    }
+
+    /// Which reads of a group the check is made for. The default is [`VerifyReads::First`]. In a mapped
+    /// cache there are no reads, and the first lease is checked.
+    pub fn verify_reads(mut self, reads: VerifyReads) -> Self {
+        self.verify_reads = reads;
         self
     }
 
@@ -122,6 +165,7 @@ impl fmt::Debug for CacheOptions {
             .field("readers", &self.readers)
             .field("chunk_bytes", &self.chunk_bytes)
             .field("verify", &self.verify.is_some())
+            .field("verify_reads", &self.verify_reads)
             .field("observer", &self.observer.is_some())
             .finish()
     }

@@ -113,7 +113,7 @@ fn inspect(shared: &Shared, job: Job) -> Result<(), CacheError> {
     shared.source.check().map_err(|changed| error(ErrorKind::Changed, changed.to_string()))?;
     // SAFETY: all chunks are read, and the place stays loading until this reader says otherwise.
     let bytes = unsafe { shared.memories[job.place].bytes(group.extent.len as usize) };
-    shared.verify_once(job.group, bytes).map_err(|refused| error(ErrorKind::Verify, refused))
+    shared.verify_read(job.group, bytes).map_err(|refused| error(ErrorKind::Verify, refused))
 }
 
 #[cfg(test)]

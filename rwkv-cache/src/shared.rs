@@ -9,7 +9,7 @@ use crate::error::{CacheError, ErrorKind};
 use crate::event::{Event, EventKind};
 use crate::group::{Group, GroupId};
 use crate::memory::Memory;
-use crate::options::CacheOptions;
+use crate::options::{CacheOptions, VerifyReads};
 use crate::reader::Split;
 use crate::ring::{After, Claim, Consumer, Job, Ring};
 use crate::source::{Source, SourceInfo};
@@ -238,6 +238,14 @@ impl Shared {
     fn note(&self, locked: &mut Locked, group: usize, result: Result<(), CacheError>) {
         if let Err(error) = result {
             locked.errors[group] = Some(error);
+        }
+    }
+
+    /// Runs the verify hook on bytes that were read, unless the group was accepted before and that is enough.
+    pub(crate) fn verify_read(&self, group: usize, bytes: &[u8]) -> Result<(), String> {
+        match (&self.options.verify, self.options.verify_reads) {
+            (Some(verify), VerifyReads::Every) => verify(GroupId::new(group), bytes),
+            _ => self.verify_once(group, bytes),
         }
     }
 

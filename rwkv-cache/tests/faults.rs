@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rwkv_cache::source::{EIO, Fault, FaultSource, Io, When, open};
-use rwkv_cache::{Cache, CacheOptions, ErrorKind, GroupId, Plan, ReadAhead, plan};
+use rwkv_cache::{Cache, CacheOptions, ErrorKind, GroupId, Plan, ReadAhead, VerifyReads, plan};
 use support::{Gated, bytes, groups, ids, part, within_a_minute};
 
 const LENS: [u64; 6] = [50_000; 6];
@@ -112,6 +112,35 @@ fn wrong_bytes_never_reach_the_consumer() {
             source.recover();
             sweep(&cache, &file, Some(ErrorKind::Verify));
             assert_eq!(sweep(&cache, &file, None), 0, "{read_ahead}");
+        }
+    });
+}
+
+#[test]
+fn bytes_that_go_wrong_later_are_noticed_if_every_read_is_verified() {
+    within_a_minute(|| {
+        let file = bytes(400_000);
+        for read_ahead in MODES {
+            for verify_reads in [VerifyReads::First, VerifyReads::Every] {
+                let source = Arc::new(FaultSource::new(file.clone()));
+                let (copy, groups) = (file.clone(), groups(&LENS, 4096));
+                let plan = plan(&groups, 53_248).expect("plan");
+                let extents = groups.clone();
+                let options = CacheOptions::default().read_ahead(read_ahead).verify_reads(verify_reads);
+                let options = options.verify(move |id, bytes| {
+                    if part(&copy, &extents[id.index()]) == bytes { Ok(()) } else { Err("wrong".into()) }
+                });
+                let cache = Cache::new(source.clone(), groups, plan, options).expect("cache");
+                assert_eq!(sweep(&cache, &file, None), 0);
+                source.inject(When::Byte(4 * 53_248 + 20_000), Fault::WrongBytes);
+                let sweep = || ids(6).map(|id| cache.lease(id).map(drop)).filter(Result::is_err).count();
+                let errors = sweep();
+                assert!(source.struck() > 0);
+                assert_eq!(errors, usize::from(verify_reads == VerifyReads::Every), "{read_ahead}");
+                source.recover();
+                sweep();
+                assert_eq!(sweep(), 0, "{read_ahead} {verify_reads}");
+            }
         }
     });
 }

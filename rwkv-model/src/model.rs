@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rwkv_cache::source::{Io, Source, open as open_source};
-use rwkv_cache::{CacheOptions, CacheStats, ReadAhead};
+use rwkv_cache::{CacheOptions, CacheStats, ReadAhead, VerifyReads};
 use rwkv_kernels::{Isa, KvFormat, Team};
 use rwkv_pack::{Manifest, Pack};
 
@@ -30,6 +30,7 @@ pub struct ModelOptions {
     sessions: usize,
     io: Option<Io>,
     read_ahead: ReadAhead,
+    verify_reads: VerifyReads,
     attention: Attention,
     kv_format: KvFormat,
     kv_bytes: u64,
@@ -57,6 +58,7 @@ impl Default for ModelOptions {
             sessions: 1,
             io: None,
             read_ahead: ReadAhead::default(),
+            verify_reads: VerifyReads::default(),
             attention: Attention::default(),
             kv_format: KvFormat::default(),
             kv_bytes: u64::MAX,
@@ -108,6 +110,13 @@ impl ModelOptions {
     /// How far ahead of use weights that stream are read. It changes no result.
     pub fn read_ahead(mut self, read_ahead: ReadAhead) -> ModelOptions {
         self.read_ahead = read_ahead;
+        self
+    }
+
+    /// Which reads of weights that stream are verified, by the checksums of their groups. Single rows of the embedding
+    /// have none.
+    pub fn verify_reads(mut self, reads: VerifyReads) -> ModelOptions {
+        self.verify_reads = reads;
         self
     }
 
@@ -176,7 +185,7 @@ pub struct Model {
 impl Model {
     /// Opens a pack.
     ///
-    /// The checksum of each group is verified when the group is first read.
+    /// The checksum of each group is verified when the group is first read, or [every time](ModelOptions::verify_reads).
     ///
     /// # Errors
     /// The file cannot be read or is no pack, the pack does not hold a whole model, the weights do not fit,
@@ -235,7 +244,8 @@ impl Model {
         options.attention.validate()?;
         let manifest = pack.manifest().clone();
         let memory_plan = planned.report.clone();
-        let mut cache_options = CacheOptions::default().read_ahead(options.read_ahead);
+        let mut cache_options =
+            CacheOptions::default().read_ahead(options.read_ahead).verify_reads(options.verify_reads);
         if let Some(CacheObserver(observer)) = &options.cache_observer {
             cache_options = cache_options.observer(Arc::clone(observer));
         }
