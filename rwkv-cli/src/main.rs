@@ -22,6 +22,7 @@ mod serve;
 mod session;
 mod statistics;
 mod template;
+mod trace;
 mod vocabulary;
 
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use rwkv_model::cache::ReadAhead;
 use rwkv_model::cache::source::Io;
+use rwkv_model::cache::{ReadAhead, VerifyReads};
 use rwkv_model::{ModelOptions, Residency, available_memory};
 
 use crate::exit::Stop;
@@ -27,6 +27,10 @@ pub struct MemoryArgs {
     /// How the pack is read [default: auto]
     #[arg(long, value_name = "MODE", value_parser = named::<Io>(["auto", "direct", "buffered", "mmap"]))]
     io: Option<Io>,
+
+    /// Which reads of weights are checked against their checksums [default: first]
+    #[arg(long, value_name = "WHICH", value_parser = named::<VerifyReads>(["first", "every"]))]
+    verify: Option<VerifyReads>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +65,9 @@ impl MemoryArgs {
         }
         if let Some(io) = self.io {
             options = options.io(io);
+        }
+        if let Some(verify) = self.verify {
+            options = options.verify_reads(verify);
         }
         Ok(options)
     }

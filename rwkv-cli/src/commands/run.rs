@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Args, Parser};
+use rwkv_model::pack::Pack;
 use rwkv_model::{
     Event, Feed, FinishReason, GenerateOptions, Generated, Logits, Model, ModelOptions, Sampler,
     SamplerParams,
@@ -24,6 +25,7 @@ use crate::meter::{Meter, Watch};
 use crate::output::Output;
 use crate::session::{Session, Tail, check_writable};
 use crate::statistics::Statistics;
+use crate::trace::Tracer;
 use crate::vocabulary::Vocabulary;
 
 const AFTER_HELP: &str = "\
@@ -42,6 +44,7 @@ Examples:
   rwkv run model.pth --state book.state --prompt 'In short, this book' --stop . --greedy
   rwkv run model.rwkv --prompt 'Once upon a time' --ram 1GiB --stats
   rwkv run --prompt 'The state of the Union is' --stats
+  rwkv run model.rwkv --prompt 'Once upon a time' -n 2 --ram 1GiB --trace
   printf %s 'fn main() {' | rwkv run model.rwkv --temperature 0.5 --stop $'\\n}'";
 
 /// Arguments of `rwkv run`.
@@ -73,6 +76,14 @@ pub struct RunArgs {
     /// Say at the end, on stderr, what was read, waited for, and held in memory
     #[arg(long)]
     stats: bool,
+
+    /// Show, on stderr, what happens layer by layer; the text comes at the end
+    #[arg(long)]
+    trace: bool,
+
+    /// Write what happens into a file for chrome://tracing or Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace_file: Option<PathBuf>,
 
     /// Print one JSON object at the end instead of the text
     #[arg(long)]
@@ -134,17 +145,41 @@ pub fn unasked(console: Console) -> Result<()> {
 
 /// Continues the text of `source`; `shown` is what of it stands before the continuation.
 fn start(args: &RunArgs, source: PromptSource, shown: Option<&str>, console: Console) -> Result<()> {
+    let tracer = Tracer::new(args.trace, args.trace_file.as_deref(), console)?;
+    let done = follow(args, source, shown, console, tracer.as_ref());
+    // A trace of what went wrong is worth having, too.
+    let traced = tracer.map_or(Ok(()), |tracer| tracer.finish());
+    done.and(traced)
+}
+
+/// The same, followed by a tracer if one is wanted.
+fn follow(
+    args: &RunArgs,
+    source: PromptSource,
+    shown: Option<&str>,
+    console: Console,
+    tracer: Option<&Tracer>,
+) -> Result<()> {
     if let Some(path) = &args.save_state {
         check_writable("--save-state", path)?;
     }
     let vocabulary = args.vocabulary.load_for(&args.model)?;
     let mut options = ModelOptions::default();
     let has_terminal = console.shows_progress() && io::IsTerminal::is_terminal(&io::stdout());
-    let watch = (has_terminal && !args.json).then(Arc::<Watch>::default);
+    // A trace shows more, and a cache tells one observer.
+    let watch = (has_terminal && !args.json && tracer.is_none()).then(Arc::<Watch>::default);
     if let Some(watch) = &watch {
         options = options.cache_observer(Arc::clone(watch) as _);
     }
-    let mut model = args.model.open(console, options)?;
+    let pack = args.model.resolve(console)?;
+    let mut options = args.model.options(&pack, options)?;
+    if let Some(tracer) = tracer {
+        options = tracer.follow_reads(Pack::open(&pack)?.manifest(), options);
+    }
+    let mut model = args.model.open_pack(&pack, console, options)?;
+    if let Some(tracer) = tracer {
+        tracer.follow(&mut model);
+    }
     vocabulary.warn_unless_fit(model.config().vocab, console);
     let statistics = args.stats.then(|| Statistics::begin(&model));
     let mut sampler =
@@ -164,6 +199,7 @@ fn start(args: &RunArgs, source: PromptSource, shown: Option<&str>, console: Con
     let run = Run {
         args,
         console,
+        tracer,
         vocabulary: &vocabulary,
         watch,
         before: fed.time,
@@ -186,6 +222,7 @@ fn start(args: &RunArgs, source: PromptSource, shown: Option<&str>, console: Con
 struct Run<'a> {
     args: &'a RunArgs,
     console: Console,
+    tracer: Option<&'a Tracer>,
     vocabulary: &'a Vocabulary,
     /// Who knows how the weights stream, where there is a terminal to show it.
     watch: Option<Arc<Watch>>,
@@ -245,7 +282,7 @@ impl Run<'_> {
             Some(meter) => meter.text(&mut output, bytes, tokens),
             None => output.text(bytes),
         };
-        if !self.args.json {
+        if !self.args.json && !self.args.trace {
             write(&text, 0)?;
         }
         let begin = Instant::now();
@@ -253,7 +290,10 @@ impl Run<'_> {
         let mut on_event = |event: Event<'_>| {
             if let Event::Token { bytes, .. } | Event::Rest { bytes } = event {
                 first_token.get_or_insert_with(Instant::now);
-                if self.args.json {
+                if let Some(tracer) = self.tracer {
+                    tracer.token(bytes);
+                }
+                if self.args.json || self.args.trace {
                     text.extend_from_slice(bytes);
                 } else {
                     written = write(bytes, 1);
@@ -269,6 +309,9 @@ impl Run<'_> {
         let end = Instant::now();
         if let Some(meter) = meter {
             written = written.and(meter.end(&mut output));
+        }
+        if self.args.trace && !self.args.json {
+            written = output.text(&text);
         }
         if !self.args.json {
             let ended = output.end_line();
