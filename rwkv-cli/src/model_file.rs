@@ -71,10 +71,11 @@ fn check_codec(path: &Path, asked: Codec) -> Result<()> {
     }
 }
 
-/// The codec of most weights of a pack.
+/// The codec of most weights of a pack's blocks. A head may be larger, and has a codec of its own.
 pub fn main_codec(manifest: &Manifest) -> Option<&str> {
     let mut weights: Vec<(&str, u64)> = Vec::new();
-    for tensor in manifest.groups.iter().filter(|group| group.swept).flat_map(|group| &group.tensors) {
+    let blocks = manifest.groups.iter().filter(|group| group.swept && !group.name.starts_with("head."));
+    for tensor in blocks.flat_map(|group| &group.tensors) {
         let count = tensor.shape.iter().fold(1u64, |product, &dim| product.saturating_mul(dim as u64));
         match weights.iter_mut().find(|(codec, _)| *codec == tensor.codec) {
             Some((_, sum)) => *sum = sum.saturating_add(count),

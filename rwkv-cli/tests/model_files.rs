@@ -85,7 +85,7 @@ fn names_of_all_kinds() {
 fn pack_writes_what_is_asked_for() {
     let lab = Lab::new();
     lab.checkpoint("model.safetensors", 1);
-    lab.run("pack model.safetensors --codec u4 --codec-for head.weight=u8 --codec-for *.ffn.value.weight=f16 -o m.rwkv").ok();
+    lab.run("pack model.safetensors --codec u4 --codec-for head.weight=f32 --codec-for *.ffn.value.weight=f16 -o m.rwkv").ok();
     let facts = lab.run("inspect m.rwkv --json").ok().json();
     assert_eq!((&facts["format"], &facts["codec"]), (&"pack".into(), &"u4".into()));
     let codec = |group: &str| {
@@ -93,9 +93,10 @@ fn pack_writes_what_is_asked_for() {
         let found = groups.iter().find(|entry| entry["name"] == group).expect("the group");
         found["tensors"][0]["codec"].as_str().map(str::to_owned)
     };
-    assert_eq!(codec("head.0").as_deref(), Some("u8"));
+    assert_eq!(codec("head.0").as_deref(), Some("f32"));
     assert_eq!(codec("blocks.1.value").as_deref(), Some("f16"));
-    assert_eq!(codec("blocks.1.key").as_deref(), Some("u4"));
+    assert_eq!(codec("blocks.1.att").as_deref(), Some("u4"));
+    assert_eq!(codec("blocks.1.key").as_deref(), Some("u8"));
     lab.run("pack model.safetensors -o m.rwkv").fails(2, "m.rwkv: exists already; --force replaces it");
     let report = lab.run("pack model.safetensors -o m.rwkv --force --json").ok().json();
     assert_eq!(report["codec"], "u8");

@@ -1,9 +1,12 @@
+mod fit;
+
 use std::ops::Range;
 
 use half::{bf16, f16};
 
 use crate::codec::{Codec, GROUP, GROUP_U4, LayoutError, TILE_ROWS};
 use crate::columns::{Columns, code_bytes, column_bytes, column_group};
+use crate::isa::Isa;
 use crate::tiles::{I8_SCALE_BYTES, ROW_HALVES, RowTiles, U4_GROUP_BYTES, U8_GROUP_BYTES};
 
 /// Weights that a codec cannot hold.
@@ -57,12 +60,13 @@ pub fn encode_row_tiles(
     let len = RowTiles::byte_len(codec, rows, cols)?;
     assert_eq!(weights.len(), rows * cols, "one weight per row and column");
     check(codec, weights, cols)?;
+    let isa = Isa::detect();
     let start = out.len();
     out.resize(start + len, 0);
     let size = len / rows.div_ceil(TILE_ROWS);
     for (tile, rows) in out[start..].chunks_exact_mut(size).zip(weights.chunks(TILE_ROWS * cols)) {
         for (lane, row) in rows.chunks_exact(cols).enumerate() {
-            encode_lane(codec, tile, lane, row);
+            encode_lane(isa, codec, tile, lane, row);
         }
     }
     Ok(())
@@ -90,6 +94,7 @@ pub fn encode_columns(
     assert!(inputs.end <= cols, "columns {inputs:?} of {cols}");
     check(codec, weights, cols)?;
     let size = column_bytes(codec, rows);
+    let isa = Isa::detect();
     let start = out.len();
     out.resize(start + inputs.len() * size, 0);
     // Eight columns at a time: a cache line of the row-major weights serves them all.
@@ -103,7 +108,7 @@ pub fn encode_columns(
             }
         }
         for (column, values) in columns.chunks_exact_mut(size).zip(values.chunks_exact(rows)) {
-            encode_column(codec, column, values);
+            encode_column(isa, codec, column, values);
         }
     }
     Ok(())
@@ -130,7 +135,7 @@ fn check(codec: Codec, weights: &[f32], cols: usize) -> Result<(), EncodeError> 
     })
 }
 
-fn encode_lane(codec: Codec, tile: &mut [u8], lane: usize, row: &[f32]) {
+fn encode_lane(isa: Isa, codec: Codec, tile: &mut [u8], lane: usize, row: &[f32]) {
     let put_half =
         |bytes: &mut [u8], i: usize, half: f16| bytes[2 * i..2 * i + 2].copy_from_slice(&half.to_le_bytes());
     let quad_at = |k: usize| k / 4 * 4 * TILE_ROWS + 4 * lane + k % 4;
@@ -153,7 +158,7 @@ fn encode_lane(codec: Codec, tile: &mut [u8], lane: usize, row: &[f32]) {
         }
         Codec::U8 => {
             for (group, weights) in tile.chunks_exact_mut(U8_GROUP_BYTES).zip(row.chunks(GROUP)) {
-                let (scale, min) = quantize(weights, 255.0, &mut codes);
+                let (scale, min) = fit::cover(weights, 255.0, &mut codes);
                 put_half(group, lane, scale);
                 put_half(group, TILE_ROWS + lane, min);
                 for (k, &code) in codes[..weights.len()].iter().enumerate() {
@@ -164,7 +169,7 @@ fn encode_lane(codec: Codec, tile: &mut [u8], lane: usize, row: &[f32]) {
         Codec::U4 => {
             for (group, weights) in tile.chunks_exact_mut(U4_GROUP_BYTES).zip(row.chunks(GROUP)) {
                 for (half, weights) in weights.chunks(GROUP_U4).enumerate() {
-                    let (scale, min) = quantize(weights, 15.0, &mut codes);
+                    let (scale, min) = fit::least_squares(isa, weights, &mut codes);
                     put_half(group, 2 * half * TILE_ROWS + lane, scale);
                     put_half(group, (2 * half + 1) * TILE_ROWS + lane, min);
                     for (k, &code) in codes[..weights.len()].iter().enumerate() {
@@ -187,7 +192,7 @@ fn encode_lane(codec: Codec, tile: &mut [u8], lane: usize, row: &[f32]) {
     }
 }
 
-fn encode_column(codec: Codec, column: &mut [u8], weights: &[f32]) {
+fn encode_column(isa: Isa, codec: Codec, column: &mut [u8], weights: &[f32]) {
     let (data, pairs) = column.split_at_mut(code_bytes(codec, weights.len()));
     let mut codes = [0u8; GROUP];
     match codec {
@@ -209,8 +214,10 @@ fn encode_column(codec: Codec, column: &mut [u8], weights: &[f32]) {
         Codec::U8 | Codec::I8 | Codec::U4 => {
             let size = column_group(codec);
             for (g, (pair, weights)) in pairs.chunks_exact_mut(4).zip(weights.chunks(size)).enumerate() {
-                let levels = if codec == Codec::U4 { 15.0 } else { 255.0 };
-                let (scale, min) = quantize(weights, levels, &mut codes);
+                let (scale, min) = match codec {
+                    Codec::U4 => fit::least_squares(isa, weights, &mut codes),
+                    _ => fit::cover(weights, 255.0, &mut codes),
+                };
                 pair[..2].copy_from_slice(&scale.to_le_bytes());
                 pair[2..].copy_from_slice(&min.to_le_bytes());
                 for (i, &code) in codes[..weights.len()].iter().enumerate() {
@@ -223,42 +230,4 @@ fn encode_column(codec: Codec, column: &mut [u8], weights: &[f32]) {
             }
         }
     }
-}
-
-/// Chooses `w ≈ min + scale * q` with `q` in `0..=levels` so that the whole range is covered: the minimum is rounded
-/// down and the scale up, and no weight is off by more than half a step (and the rounding of f32).
-fn quantize(weights: &[f32], levels: f32, codes: &mut [u8; GROUP]) -> (f16, f16) {
-    let (low, high) = weights.iter().fold((f32::MAX, f32::MIN), |(low, high), &w| (low.min(w), high.max(w)));
-    let min = round_towards(low, -1);
-    let scale = round_towards((high - min.to_f32()) / levels, 1);
-    let (base, step) = (min.to_f32(), scale.to_f32());
-    for (code, w) in codes.iter_mut().zip(weights) {
-        *code = if step > 0.0 { ((w - base) / step).round_ties_even().clamp(0.0, levels) as u8 } else { 0 };
-    }
-    (scale, min)
-}
-
-/// The nearest f16 that is not on the wrong side of `x` (`direction` -1: not above; 1: not below), within the finite ones.
-fn round_towards(x: f32, direction: i32) -> f16 {
-    let nearest = f16::from_f32(x);
-    let wrong = if direction < 0 { nearest.to_f32() > x } else { nearest.to_f32() < x };
-    if !wrong {
-        return nearest;
-    }
-    // The neighbours of an f16 are the neighbours of its bits, sign and magnitude.
-    let bits = nearest.to_bits();
-    let away = (bits & 0x8000 != 0) == (direction < 0);
-    let next = match (bits & 0x7fff, away) {
-        (0, _) => {
-            if direction < 0 {
-                0x8001
-            } else {
-                0x0001
-            }
-        }
-        (_, true) => bits + 1,
-        (_, false) => bits - 1,
-    };
-    let next = f16::from_bits(next);
-    if next.is_finite() { next } else { nearest }
 }

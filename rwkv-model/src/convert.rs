@@ -5,10 +5,10 @@
 //! | norms, mixes, biases | f32 | vectors | `vectors`, always in memory |
 //! | embedding, `ln0` applied | 16 bits (f32 for the codec f32) | rows, fetched one by one | `emb` |
 //! | receptance, key, value, output; low-rank matrices | chosen; 16 bits (f32 for the codec f32) | row tiles | `blocks.N.att` |
-//! | channel mix key | chosen | row tiles | `blocks.N.key` |
+//! | channel mix key | chosen; u8 for the codec u4 | row tiles | `blocks.N.key` |
 //! | channel mix value | chosen; u8 for the codec i8 | columns | `blocks.N.value` |
 //! | attention blocks of RWKV-X: as the others, without low-rank matrices | | | `attention.J.att`, `.key`, `.value` |
-//! | head, in parts | chosen | row tiles | `head.0`, `head.1`, ... |
+//! | head, in parts | chosen; u8 for the codec u4 | row tiles | `head.0`, `head.1`, ... |
 //!
 //! 16 bits are f16: exact for bf16 values of ordinary size, and finer where numbers are computed. A tensor with values
 //! beyond f16's largest keeps its source's type.
@@ -91,7 +91,7 @@ impl Default for ConvertOptions<'_> {
 }
 
 impl<'a> ConvertOptions<'a> {
-    /// This codec for the six big matrices of each block and the head. `f32` makes everything f32, which is lossless.
+    /// This codec for the six big matrices of each block and the head; where it is u4, the head and the channel mix's keys take u8. `f32` makes everything f32, which is lossless.
     pub fn new(codec: Codec) -> ConvertOptions<'a> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         ConvertOptions { codec, overrides: Vec::new(), tokenizer: None, threads, progress: None }

@@ -46,6 +46,30 @@ fn codecs_stay_near_f32() {
     }
 }
 
+/// The recipe: which matrices take another codec than the one that was asked for.
+#[test]
+fn what_is_sensitive_has_eight_bits_where_the_rest_has_four() {
+    let config = config(1, 1, 64);
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(weights(&config, 1).save(dir.path())).unwrap();
+    let out = dir.path().join("recipe.rwkv");
+    let codecs = |options: ConvertOptions<'_>| {
+        let report = convert(&checkpoint, &out, options).unwrap();
+        ["blocks.0.att.key.weight", "blocks.0.ffn.value.weight", "blocks.0.ffn.key.weight", "head.0.weight"]
+            .map(|name| report.tensors.iter().find(|tensor| tensor.name == name).unwrap().codec)
+    };
+    for (codec, expected) in [
+        (Codec::F16, [Codec::F16; 4]),
+        (Codec::U8, [Codec::U8; 4]),
+        (Codec::I8, [Codec::I8, Codec::U8, Codec::I8, Codec::I8]),
+        (Codec::U4, [Codec::U4, Codec::U4, Codec::U8, Codec::U8]),
+    ] {
+        assert_eq!(codecs(ConvertOptions::new(codec)), expected, "{codec}");
+    }
+    let all = ConvertOptions::new(Codec::U4).override_codec("*", Codec::U4);
+    assert_eq!(codecs(all), [Codec::U4; 4]);
+}
+
 #[test]
 fn overrides_take_the_last_pattern_that_matches() {
     let config = config(2, 1, 64);

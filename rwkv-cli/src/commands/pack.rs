@@ -18,13 +18,14 @@ const AFTER_HELP: &str = "\
 The checkpoint may be a .safetensors file or a .pth file of PyTorch. Its tensors are read one at a time, so a large one \
 needs little memory. The pack appears whole or not at all.
 
-The codec holds for the large matrices and the head: u8 is 8 bits with a scale and minimum for 64 weights, u4 is 4 bits, \
-f32 makes everything f32, without loss. Norms stay f32, the embedding and the low-rank matrices 16 bits. --codec-for gives \
+The codec holds for the large matrices and the head: u8 is 8 bits with a scale and minimum for 64 weights, u4 is 4 bits \
+with a scale and minimum for 32, and u8 for the head and the channel mix's keys, which would lose most. f32 makes \
+everything f32, without loss. Norms stay f32, the embedding and the low-rank matrices 16 bits. --codec-for gives \
 tensors another codec by their names in the checkpoint, in which * stands for anything; the last that matches decides.
 
 Examples:
   rwkv pack rwkv7-g1-1.5b.pth
-  rwkv pack rwkv7-g1-1.5b.pth --codec u4 --codec-for head.weight=u8 -o small.rwkv
+  rwkv pack rwkv7-g1-1.5b.pth --codec u4 --codec-for '*.ffn.key.weight=u4' -o small.rwkv
   rwkv pack model.safetensors --codec-for 'blocks.*.ffn.value.weight=f16'";
 
 /// Arguments of `rwkv pack`.

@@ -216,7 +216,8 @@ impl<S: WeightSource + ?Sized> Planner<'_, S> {
     fn matrix(&mut self, role: Role) -> Result<Planned> {
         let Role::Matrix(_, matrix) = role else { unreachable!("only matrices are asked for") };
         let source = self.source(role)?;
-        let codec = self.overridden(&source.name, |_| true).unwrap_or(self.codec);
+        let usual = if matrix == Matrix::FfnKey { self.eight_bits_for_four() } else { self.codec };
+        let codec = self.overridden(&source.name, |_| true).unwrap_or(usual);
         let [rows, cols] = matrix.dims(self.config);
         let spec = tiles_spec(source.name.clone(), codec, rows, cols)?;
         Ok(Planned { spec, codec, source, job: Job::Tiles { rows: 0..rows } })
@@ -261,7 +262,7 @@ impl<S: WeightSource + ?Sized> Planner<'_, S> {
     /// The head in parts of about the size of a channel mix matrix, so that all groups of a sweep are alike.
     fn head(&mut self) -> Result<Vec<Planned>> {
         let source = self.source(Role::Head)?;
-        let codec = self.overridden(&source.name, |_| true).unwrap_or(self.codec);
+        let codec = self.overridden(&source.name, |_| true).unwrap_or(self.eight_bits_for_four());
         let Config { vocab, width, .. } = *self.config;
         let parts = vocab.div_ceil(4 * width);
         let rows_of_part = vocab.div_ceil(parts).next_multiple_of(TILE_ROWS);
@@ -272,6 +273,12 @@ impl<S: WeightSource + ?Sized> Planner<'_, S> {
             tensors.push(Planned { spec, codec, source: source.clone(), job: Job::Tiles { rows } });
         }
         Ok(tensors)
+    }
+
+    /// The codec of the matrices that lose most with 4 bits: the head, and the channel mix's keys, whose errors `relu^2`
+    /// enlarges. Of the loss of a model that has 4 bits everywhere, the two are more than half.
+    fn eight_bits_for_four(&self) -> Codec {
+        if self.codec == Codec::U4 { Codec::U8 } else { self.codec }
     }
 
     /// The codec of the last pattern that matches, of those with a codec that fits.
