@@ -4,6 +4,7 @@
 //! budget = vectors + pinned groups + ring slots      the cache's plan
 //!        + buffers of a sweep's rows                 at most an eighth, but 16 rows at least
 //!        + states + logits                           for as many sessions as the caller has
+//!        + what the caller reserves                  at most a quarter of what is beyond the smallest budget
 //! ```
 
 use rwkv_cache::{Extent, Group, GroupId, Plan, PlanError, plan};
@@ -19,6 +20,8 @@ use crate::weights::Weights;
 const FEWEST_ROWS: usize = 16;
 /// The share of a budget that the rows of a sweep may take: one of so many parts.
 const ROWS_SHARE: u64 = 8;
+/// The share of a budget beyond the smallest that a caller can reserve: one of so many parts.
+const RESERVED_SHARE: u64 = 4;
 /// What the process takes beside what is counted here: the program, its threads' stacks, a tokenizer.
 const PROCESS_BYTES: u64 = 64 << 20;
 
@@ -50,6 +53,8 @@ pub struct MemoryPlan {
     pub state_bytes: u64,
     /// Memory of a row of logits for each.
     pub logits_bytes: u64,
+    /// What the caller [reserves](crate::ModelOptions::reserve) for itself.
+    pub reserved_bytes: u64,
     /// What a sweep with logits goes over, in bytes.
     pub bytes_per_sweep: u64,
     /// What is read for a token once everything that stays is loaded, in bytes: the groups that stream, and a row of the
@@ -67,6 +72,7 @@ impl MemoryPlan {
             + self.scratch_bytes
             + self.state_bytes
             + self.logits_bytes
+            + self.reserved_bytes
     }
 }
 
@@ -77,6 +83,7 @@ pub(crate) struct Request {
     /// The most rows of a sweep.
     pub chunk_rows: usize,
     pub sessions: usize,
+    pub reserved_bytes: u64,
 }
 
 /// A plan that can be carried out.
@@ -148,11 +155,15 @@ impl Planner<'_> {
         let fewest = self.fewest_rows();
         let most = row_bytes * self.request.chunk_rows as u64;
         let least = row_bytes * fewest as u64;
-        let share = (budget_bytes / ROWS_SHARE).min(least + (budget_bytes - smallest)).min(most).max(least);
+        let reserved = self.request.reserved_bytes.min((budget_bytes - smallest) / RESERVED_SHARE);
+        let budget = budget_bytes - reserved;
+        let share = (budget / ROWS_SHARE).min(least + (budget - smallest)).min(most).max(least);
         let rows = (share / row_bytes) as usize;
         let groups = self.groups(true);
-        let plan = plan(&groups, budget_bytes - self.beside_weights(0) - share).map_err(refused)?;
-        Ok(self.planned(Residency::Stream { budget_bytes }, groups, plan, rows, smallest))
+        let plan = plan(&groups, budget - self.beside_weights(0) - share).map_err(refused)?;
+        let mut planned = self.planned(Residency::Stream { budget_bytes }, groups, plan, rows, smallest);
+        planned.report.reserved_bytes = reserved;
+        Ok(planned)
     }
 
     fn smallest_budget(&self) -> Result<u64> {
@@ -174,7 +185,8 @@ impl Planner<'_> {
     fn beside_weights(&self, rows: usize) -> u64 {
         let config = &self.weights.config;
         let sessions = self.request.sessions as u64;
-        scratch_bytes(self.weights, rows) + sessions * (config.state_bytes() + logit_bytes(config))
+        let sessions = sessions.saturating_mul(config.state_bytes() + logit_bytes(config));
+        scratch_bytes(self.weights, rows).saturating_add(sessions)
     }
 
     /// The cache's groups. An embedding that is fetched by row is empty there.
@@ -217,6 +229,7 @@ impl Planner<'_> {
             sessions,
             state_bytes: sessions as u64 * config.state_bytes(),
             logits_bytes: sessions as u64 * logit_bytes(config),
+            reserved_bytes: self.request.reserved_bytes,
             bytes_per_sweep: plan.sweep_bytes(),
             read_bytes_per_token: plan.bytes_per_sweep() + row,
             smallest_budget,
@@ -272,7 +285,7 @@ mod tests {
         let pack = Pack::open(&path).unwrap();
         let manifest = pack.manifest();
         let weights = Weights::resolve(manifest).unwrap();
-        let request = Request { residency: Residency::Auto, chunk_rows: 256, sessions: 1 };
+        let request = Request { residency: Residency::Auto, chunk_rows: 256, sessions: 1, reserved_bytes: 0 };
         let planner = Planner { manifest, weights: &weights, request };
         let decide = |available| planner.decide(|| available);
         let unknown = decide(None).unwrap().report;

@@ -28,6 +28,7 @@ pub struct ModelOptions {
     chunk_rows: usize,
     residency: Residency,
     sessions: usize,
+    reserved_bytes: u64,
     io: Option<Io>,
     read_ahead: ReadAhead,
     verify_reads: VerifyReads,
@@ -56,6 +57,7 @@ impl Default for ModelOptions {
             chunk_rows: 256,
             residency: Residency::Resident,
             sessions: 1,
+            reserved_bytes: 0,
             io: None,
             read_ahead: ReadAhead::default(),
             verify_reads: VerifyReads::default(),
@@ -97,6 +99,14 @@ impl ModelOptions {
     /// How many sessions' states and logits a budget has to have room for, 1 by default. More can still be made.
     pub fn sessions(mut self, sessions: usize) -> ModelOptions {
         self.sessions = sessions;
+        self
+    }
+
+    /// Bytes that a budget leaves to the caller, for states that it keeps, such as those of a scheduler's prefix cache. A small
+    /// budget leaves less: a quarter at most of what is beyond the smallest that works.
+    /// [`MemoryPlan::reserved_bytes`] says how much it is.
+    pub fn reserve(mut self, bytes: u64) -> ModelOptions {
+        self.reserved_bytes = bytes;
         self
     }
 
@@ -155,7 +165,8 @@ impl ModelOptions {
 
     fn plan(&self, manifest: &Manifest, weights: &Weights) -> Result<Planned> {
         let (residency, chunk_rows, sessions) = (self.residency, self.chunk_rows, self.sessions);
-        Planned::new(manifest, weights, Request { residency, chunk_rows, sessions })
+        let reserved_bytes = self.reserved_bytes;
+        Planned::new(manifest, weights, Request { residency, chunk_rows, sessions, reserved_bytes })
     }
 }
 

@@ -31,6 +31,7 @@ mod pace;
 mod prefix;
 mod request;
 mod session;
+mod spill;
 mod stats;
 mod sweep;
 
@@ -52,6 +53,7 @@ use crate::config::Config;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::identity::Identity;
 use crate::model::Model;
+use crate::residency::Residency;
 use crate::sampler::{Sampler, is_uncounted_text};
 use crate::text::Text;
 use engine::Engine;
@@ -59,6 +61,7 @@ use inbox::{Inbox, Refused};
 use pace::Pace;
 use prefix::PrefixCache;
 use session::Pending;
+use spill::Spill;
 
 /// Runs many sessions on one model, in one sweep over the weights for all of them.
 ///
@@ -91,13 +94,23 @@ impl Scheduler {
     /// Starts the thread that runs the model.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system gives no thread, or the directory for states cannot be used.
     pub fn start(model: Model, options: SchedulerOptions) -> Result<Scheduler> {
         let identity = Arc::clone(&model.identity);
         let most_rows = options.rows.unwrap_or(usize::MAX).clamp(1, model.chunk_rows());
         let most_sessions = options.sessions.clamp(1, most_rows);
         let uncounted = uncounted(identity.config().vocab, &options.token_bytes);
         let totals = first_stats(&model);
+        let prefix_bytes = match model.memory_plan() {
+            plan if matches!(plan.residency, Residency::Stream { .. }) => {
+                options.prefix_cache_bytes.min(plan.reserved_bytes)
+            }
+            _ => options.prefix_cache_bytes,
+        };
+        let spill = match &options.spill {
+            Some(dir) if prefix_bytes > 0 => Some(Spill::open(dir, &model, options.spill_bytes)?),
+            _ => None,
+        };
         let inbox = Arc::new(Inbox::new(options.queue, most_sessions, totals.clone()));
         let engine = Engine {
             isa: model.isa(),
@@ -106,7 +119,7 @@ impl Scheduler {
             token_bytes: options.token_bytes,
             on_sweep: options.on_sweep,
             sessions: Vec::new(),
-            prefixes: PrefixCache::new(options.prefix_cache_bytes),
+            prefixes: PrefixCache::new(prefix_bytes, spill),
             pace: Pace::default(),
             most_sessions,
             most_rows,

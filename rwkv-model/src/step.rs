@@ -38,6 +38,8 @@ pub(crate) use scratch::Scratch;
 
 use std::ops::Range;
 
+use rwkv_kernels::Team;
+
 use crate::block::Block;
 use crate::error::{ModelError, Result, bail};
 use crate::model::Model;
@@ -92,6 +94,7 @@ pub struct StepOutput<'m> {
     logits: &'m [f32],
     feeds: Vec<Range<usize>>,
     errors: Errors,
+    team: &'m mut Team,
 }
 
 /// What went wrong with each feed.
@@ -113,6 +116,15 @@ impl<'m> StepOutput<'m> {
     /// The step had no such feed.
     pub fn error(&self, feed: usize) -> Option<&ModelError> {
         self.errors[feed].as_ref()
+    }
+
+    /// Does something with each item, on the model's threads if there are several.
+    pub(crate) fn for_each<T: Send>(&mut self, items: &mut [T], f: impl Fn(&mut T) + Sync) {
+        match items {
+            [] => {}
+            [item] => f(item),
+            items => self.team.for_each(items, f),
+        }
     }
 }
 
@@ -141,7 +153,7 @@ impl Model {
             fed(feeds).for_each(|feed| feed.state.poison());
             return Err(error);
         }
-        Ok(StepOutput { logits: &self.logits, feeds: ranges, errors })
+        Ok(StepOutput { logits: &self.logits, feeds: ranges, errors, team: &mut self.team })
     }
 
     /// A [step](Model::step) in which what is wrong with one feed harms no other: [`StepOutput::error`] says what it was. Such
@@ -155,7 +167,7 @@ impl Model {
     pub fn step_each(&mut self, feeds: &mut [Feed<'_>]) -> Result<StepOutput<'_>> {
         let errors = self.check(feeds);
         let (ranges, errors) = self.run(feeds, errors)?;
-        Ok(StepOutput { logits: &self.logits, feeds: ranges, errors })
+        Ok(StepOutput { logits: &self.logits, feeds: ranges, errors, team: &mut self.team })
     }
 
     /// What is wrong with feeds before anything is touched.

@@ -96,6 +96,16 @@ fn a_budget_is_a_bound_and_more_of_it_never_reads_more() {
     }
     let session = config.state_bytes() + 4 * config.vocab as u64;
     assert_eq!(plan(most, 5).unwrap().smallest_budget, smallest + 4 * session);
+    // What the caller reserves comes out of the budget, and never makes it too small.
+    let mut read = u64::MAX;
+    for i in 0..=200 {
+        let budget_bytes = smallest + (most - smallest) * i / 100;
+        let options = ModelOptions::default().residency(Residency::Stream { budget_bytes }).reserve(40_000);
+        let plan = Model::plan(&packed.path, &options).unwrap();
+        assert_eq!(plan.reserved_bytes, 40_000.min((budget_bytes - smallest) / 4));
+        assert!(plan.memory_bytes() <= budget_bytes && plan.read_bytes_per_token <= read, "{plan:?}");
+        read = plan.read_bytes_per_token;
+    }
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn load(app: &App) -> Result<()> {
     let limits = &args.limits;
     let vocabulary = Arc::new(args.vocabulary.load_for(&args.model)?);
     let pack = args.model.resolve(console)?;
-    let options = args.model.options(&pack, ModelOptions::default().sessions(limits.sessions))?;
+    let options = ModelOptions::default().sessions(limits.sessions).reserve(limits.prefix_cache);
+    let options = args.model.options(&pack, options)?;
     let model = args.model.open_pack(&pack, console, options.clone())?;
     vocabulary.warn_unless_fit(model.config().vocab, console);
     let name = match &args.name {

@@ -14,12 +14,15 @@ use super::sweep::{SweepReport, SweptSession, share};
 use crate::error::{ErrorKind, ModelError};
 use crate::generate::FinishReason;
 use crate::model::Model;
-use crate::step::Feed;
+use crate::step::{Feed, StepOutput};
 
 /// Rows of a session in a sweep if the logits of all of them are wanted: their memory.
 const LOGIT_ROWS: usize = 16;
 /// How often in a sequence of generated tokens a state is kept that others may go on from.
 const CHECKPOINT_TOKENS: usize = 16;
+/// The share of the prefix cache that such a state may take, one of so many parts: caches of keys and values grow, and are not
+/// copied again and again.
+const CHECKPOINT_SHARE: u64 = 8;
 
 /// What the engine's thread owns.
 pub(super) struct Engine {
@@ -55,6 +58,7 @@ impl Engine {
             self.count(pending.end(lost()));
         }
         self.publish();
+        self.prefixes.put_away();
         self.inbox.finish();
     }
 
@@ -141,13 +145,14 @@ impl Engine {
                 tracing::warn!(%error, sessions = rows.len(), "a sweep failed, and its sessions with it");
                 ends.extend(rows.iter().map(|_| Err(End::Failed(error.clone()))));
             }
-            Ok(output) => {
+            Ok(mut output) => {
                 self.pace.record(report.rows, time);
+                draw(&mut self.sessions, &rows, &mut output);
                 let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
                 let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
                 for (index, (session, &rows)) in self.sessions.iter_mut().zip(&rows).enumerate() {
                     ends.push(match output.error(index) {
-                        Some(error) => after.refused(error),
+                        Some(error) => after.refused(session, error),
                         None => after.fed(session, rows, output.logits(index)),
                     });
                 }
@@ -199,10 +204,10 @@ impl Engine {
         if let Some((len, state)) = checkpoint
             && len < tokens.len()
         {
-            self.prefixes.keep(&tokens[..len], || (state, None));
+            self.prefixes.keep(&tokens[..len], state.bytes(), || (state, None));
         }
         if let Some(state) = state {
-            self.prefixes.keep(&tokens, || (state, None));
+            self.prefixes.keep(&tokens, state.bytes(), || (state, None));
         }
     }
 
@@ -229,6 +234,19 @@ impl Engine {
     }
 }
 
+/// Draws the next token of each session that has come so far.
+fn draw(sessions: &mut [Session], rows: &[usize], output: &mut StepOutput<'_>) {
+    let draws = sessions.iter_mut().zip(rows).enumerate();
+    let draws = draws
+        .filter(|(feed, (session, rows))| output.error(*feed).is_none() && session.chooses_after(**rows));
+    let mut draws: Vec<(&mut Session, &[f32])> =
+        draws.map(|(feed, (session, _))| (session, output.logits(feed))).collect();
+    output.for_each(&mut draws, |(session, logits)| {
+        let vocab = session.vocab();
+        session.draw(&logits[logits.len() - vocab..]);
+    });
+}
+
 /// What follows on a sweep for each of its sessions.
 struct After<'a> {
     prefixes: &'a mut PrefixCache,
@@ -239,10 +257,13 @@ struct After<'a> {
 
 impl After<'_> {
     /// A session whose feed had an error.
-    fn refused(&mut self, error: &ModelError) -> Result<(), End> {
-        // States of known prefixes make room for those of sessions.
+    fn refused(&mut self, session: &mut Session, error: &ModelError) -> Result<(), End> {
+        // States that are kept for later make room for those of sessions.
+        let gives_way = |session: &mut Session, prefixes: &mut PrefixCache| {
+            session.checkpoint.take().is_some() || prefixes.evict()
+        };
         match error.kind() {
-            ErrorKind::Budget if self.prefixes.evict() => Ok(()),
+            ErrorKind::Budget if gives_way(session, self.prefixes) => Ok(()),
             _ => Err(End::Failed(error.clone())),
         }
     }
@@ -256,7 +277,9 @@ impl After<'_> {
         }
         if session.cut == Some(session.fed) {
             session.cut = None;
-            self.prefixes.keep(&session.tokens[..session.fed], || (session.state.clone(), None));
+            self.prefixes.keep(&session.tokens[..session.fed], session.state.bytes(), || {
+                (session.state.clone(), None)
+            });
         }
         if !session.is_ready() {
             return Ok(());
@@ -269,8 +292,10 @@ impl After<'_> {
         if session.request.reuse {
             if was_prefilling {
                 let kept = || (session.state.clone(), Some(logits.to_vec()));
-                self.prefixes.keep(&session.tokens, kept);
-            } else if session.completion().is_multiple_of(CHECKPOINT_TOKENS) {
+                self.prefixes.keep(&session.tokens, session.state.bytes(), kept);
+            } else if session.completion().is_multiple_of(CHECKPOINT_TOKENS)
+                && session.state.bytes() <= self.prefixes.limit_bytes() / CHECKPOINT_SHARE
+            {
                 session.checkpoint = Some((session.fed, session.state.clone()));
             }
         }

@@ -52,8 +52,8 @@ impl Pace {
     /// The time of a sweep without rows, and of each row, if sweeps of different sizes were seen.
     fn line(&self) -> Option<(f64, f64)> {
         let spread = self.weight * self.rows_rows - self.rows * self.rows;
-        // Sweeps of one size say nothing about the slope.
-        if spread < 0.5 * self.weight {
+        // Sweeps of one size say nothing about the slope, and none at all about nothing.
+        if self.weight == 0.0 || spread < 0.5 * self.weight {
             return None;
         }
         let row = (self.weight * self.rows_seconds - self.rows * self.seconds) / spread;

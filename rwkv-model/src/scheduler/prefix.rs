@@ -10,8 +10,9 @@
 //!   of the text in other tokens;
 //! - where a prompt parts from a known sequence: both began with the same preamble, so others will.
 //!
-//! What was used last stays longest.
+//! What was used last stays longest; what goes from memory may go to the disk.
 
+use super::spill::Spill;
 use crate::state::State;
 
 /// Sequences shorter than this are read as quickly as they are found.
@@ -35,6 +36,12 @@ pub struct PrefixStats {
     pub reused_tokens: u64,
     /// States that made room for others.
     pub evicted: u64,
+    /// States on disk.
+    pub files: usize,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// States that were read back from there.
+    pub restored: u64,
 }
 
 /// A state that was found.
@@ -46,15 +53,22 @@ pub(super) struct Hit {
     pub logits: Option<Vec<f32>>,
 }
 
+/// What is kept: the state after tokens, and perhaps the logits.
 #[derive(Debug)]
-struct Entry {
-    tokens: Vec<u32>,
-    state: State,
-    logits: Option<Vec<f32>>,
-    used: u64,
+pub(super) struct Entry {
+    pub tokens: Vec<u32>,
+    pub state: State,
+    pub logits: Option<Vec<f32>>,
+    pub used: u64,
 }
 
 impl Entry {
+    /// The same for a prompt that begins with the tokens.
+    fn hit(&self, prompt: &[u32]) -> Hit {
+        let logits = if self.tokens.len() == prompt.len() { self.logits.clone() } else { None };
+        Hit { tokens: self.tokens.len(), state: self.state.clone(), logits }
+    }
+
     fn bytes(&self) -> u64 {
         let logits = self.logits.as_ref().map_or(0, Vec::len);
         self.state.bytes() + 4 * (self.tokens.len() + logits) as u64
@@ -67,55 +81,76 @@ pub(super) struct PrefixCache {
     entries: Vec<Entry>,
     clock: u64,
     stats: PrefixStats,
+    spill: Option<Spill>,
 }
 
 impl PrefixCache {
-    /// A cache of so many bytes.
-    pub fn new(limit_bytes: u64) -> PrefixCache {
+    /// A cache of so many bytes, and of files.
+    pub fn new(limit_bytes: u64, spill: Option<Spill>) -> PrefixCache {
         let stats = PrefixStats { limit_bytes, ..PrefixStats::default() };
-        PrefixCache { entries: Vec::new(), clock: 0, stats }
+        PrefixCache { entries: Vec::new(), clock: 0, stats, spill }
     }
 
     pub fn stats(&self) -> PrefixStats {
-        PrefixStats { entries: self.entries.len(), ..self.stats }
+        let (files, file_bytes) = self.spill.as_ref().map_or((0, 0), Spill::len_and_bytes);
+        PrefixStats { entries: self.entries.len(), files, file_bytes, ..self.stats }
     }
 
     pub fn is_enabled(&self) -> bool {
-        self.stats.limit_bytes > 0
+        self.limit_bytes() > 0
+    }
+
+    /// The most bytes of states in memory.
+    pub fn limit_bytes(&self) -> u64 {
+        self.stats.limit_bytes
     }
 
     /// The longest known sequence that the prompt begins with.
     ///
     /// If logits after the prompt are wanted, the whole of it is known only together with them.
     pub fn find(&mut self, prompt: &[u32], wants_logits: bool) -> Option<Hit> {
-        let is_usable = |entry: &&mut Entry| {
-            let len = entry.tokens.len();
-            prompt.starts_with(&entry.tokens)
-                && (len < prompt.len() || !wants_logits || entry.logits.is_some())
+        self.clock += 1;
+        let is_usable = |&index: &usize| {
+            let Entry { tokens, logits, .. } = &self.entries[index];
+            prompt.starts_with(tokens) && (tokens.len() < prompt.len() || !wants_logits || logits.is_some())
         };
-        let found = self.entries.iter_mut().filter(is_usable).max_by_key(|entry| entry.tokens.len());
-        let Some(entry) = found else {
+        let known = (0..self.entries.len()).filter(is_usable);
+        let best = known.max_by_key(|&index| self.entries[index].tokens.len());
+        let len = best.map_or(0, |index| self.entries[index].tokens.len());
+        let on_disk = self.spill.as_ref().and_then(|spill| spill.find(prompt, wants_logits, len));
+        let hit = if let Some(entry) = on_disk {
+            self.stats.restored += 1;
+            let hit = entry.hit(prompt);
+            self.push(Entry { used: self.clock, ..entry });
+            hit
+        } else if let Some(index) = best {
+            self.entries[index].used = self.clock;
+            self.entries[index].hit(prompt)
+        } else {
             self.stats.misses += 1;
             return None;
         };
-        self.clock += 1;
-        entry.used = self.clock;
         self.stats.hits += 1;
-        self.stats.reused_tokens += entry.tokens.len() as u64;
-        let logits = if entry.tokens.len() == prompt.len() { entry.logits.clone() } else { None };
-        Some(Hit { tokens: entry.tokens.len(), state: entry.state.clone(), logits })
+        self.stats.reused_tokens += hit.tokens as u64;
+        Some(hit)
     }
 
     /// How many tokens the prompt has in common with the known sequence that it follows longest.
     pub fn shared(&self, prompt: &[u32]) -> usize {
-        let common = |entry: &Entry| entry.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        self.entries.iter().map(common).max().unwrap_or(0)
+        let in_memory = self.entries.iter().map(|entry| common(&entry.tokens, prompt)).max();
+        let on_disk = self.spill.as_ref().map_or(0, |spill| spill.shared(prompt));
+        on_disk.max(in_memory.unwrap_or(0))
     }
 
     /// Keeps what is after these tokens, a state and perhaps logits, and drops what was not used for longest to make room. One
-    /// that is known already counts as used.
-    pub fn keep(&mut self, tokens: &[u32], after: impl FnOnce() -> (State, Option<Vec<f32>>)) {
-        if !self.is_enabled() || tokens.len() < LEAST_TOKENS {
+    /// that is known already counts as used. `state_bytes` is how large the state is: one that cannot stay is not asked for.
+    pub fn keep(
+        &mut self,
+        tokens: &[u32],
+        state_bytes: u64,
+        after: impl FnOnce() -> (State, Option<Vec<f32>>),
+    ) {
+        if tokens.len() < LEAST_TOKENS || state_bytes >= self.limit_bytes() {
             return;
         }
         self.clock += 1;
@@ -131,15 +166,23 @@ impl PrefixCache {
         if known.is_some() && logits.is_none() {
             return;
         }
-        let entry = Entry { tokens: tokens.to_vec(), state, logits, used: self.clock };
-        if entry.state.is_poisoned() || entry.bytes() > self.stats.limit_bytes {
+        self.push(Entry { tokens: tokens.to_vec(), state, logits, used: self.clock });
+    }
+
+    /// Takes in an entry, if it is any good and there can be room for it, in the place of one of the same tokens.
+    fn push(&mut self, entry: Entry) {
+        if entry.state.is_poisoned() {
             return;
         }
-        if let Some(index) = known {
-            self.remove(index);
+        if let Some(same) = self.entries.iter().position(|other| other.tokens == entry.tokens) {
+            self.remove(same);
         }
-        while self.stats.bytes + entry.bytes() > self.stats.limit_bytes && self.evict() {}
-        self.stats.bytes += entry.bytes();
+        let bytes = entry.bytes();
+        if bytes > self.stats.limit_bytes {
+            return;
+        }
+        while self.stats.bytes + bytes > self.stats.limit_bytes && self.evict() {}
+        self.stats.bytes += bytes;
         self.entries.push(entry);
     }
 
@@ -147,8 +190,9 @@ impl PrefixCache {
     pub fn evict(&mut self) -> bool {
         let oldest = (0..self.entries.len()).min_by_key(|&index| self.entries[index].used);
         if let Some(index) = oldest {
-            self.remove(index);
+            let entry = self.remove(index);
             self.stats.evicted += 1;
+            self.spilled(entry);
         }
         oldest.is_some()
     }
@@ -158,4 +202,25 @@ impl PrefixCache {
         self.stats.bytes -= entry.bytes();
         entry
     }
+
+    fn spilled(&self, entry: Entry) {
+        if let Some(spill) = &self.spill {
+            spill.offer(entry);
+        }
+    }
+
+    /// Ends the cache: what is in memory goes to the disk.
+    pub fn put_away(&mut self) {
+        let mut entries = std::mem::take(&mut self.entries);
+        self.stats.bytes = 0;
+        if let Some(spill) = self.spill.take() {
+            entries.sort_by_key(|entry| entry.used);
+            entries.into_iter().for_each(|entry| spill.put(entry));
+        }
+    }
+}
+
+/// How many tokens two sequences begin with in common.
+pub(super) fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -30,10 +30,14 @@ pub struct SchedulerOptions {
     /// The most rows of a sweep. `None` is as many as the model's budget has room for, and while sessions decode so many that, by
     /// the speed measured so far, a sweep takes no longer than three times what it would take without a prompt.
     pub rows: Option<usize>,
-    /// Memory for states after known prefixes, in bytes; 0 keeps none.
+    /// Memory for states after known prefixes, in bytes; 0 keeps none. Of a model that streams within a budget, it is no more than
+    /// was [reserved](crate::ModelOptions::reserve) there.
     pub prefix_cache_bytes: u64,
-    /// Where states that no longer fit that memory are kept, as files; `None` drops them.
+    /// A directory for states that no longer fit that memory, each a file; `None` drops them. They are found again by the next
+    /// scheduler with the same pack. They tell what was said, so the directory should be the user's alone.
     pub spill: Option<PathBuf>,
+    /// The most bytes of those files.
+    pub spill_bytes: u64,
     /// What tokens are as text.
     pub token_bytes: TokenBytes,
     /// Hears of every sweep.
@@ -49,6 +53,7 @@ impl SchedulerOptions {
             rows: None,
             prefix_cache_bytes: 0,
             spill: None,
+            spill_bytes: 1 << 30,
             token_bytes,
             on_sweep: None,
         }
@@ -63,6 +68,7 @@ impl fmt::Debug for SchedulerOptions {
             .field("rows", &self.rows)
             .field("prefix_cache_bytes", &self.prefix_cache_bytes)
             .field("spill", &self.spill)
+            .field("spill_bytes", &self.spill_bytes)
             .finish_non_exhaustive()
     }
 }

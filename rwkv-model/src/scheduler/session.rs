@@ -76,6 +76,7 @@ pub(super) struct Session {
     pub cut: Option<usize>,
     /// The state after so many tokens, on the way.
     pub checkpoint: Option<(usize, State)>,
+    drawn: Option<Result<u32, ModelError>>,
     submitted: Instant,
     began: Instant,
     first_token: Option<Instant>,
@@ -104,6 +105,7 @@ impl Session {
             prompt_logprobs: Vec::new(),
             cut: None,
             checkpoint: None,
+            drawn: None,
             submitted,
             began: Instant::now(),
             first_token: None,
@@ -177,6 +179,16 @@ impl Session {
         self.fed == self.tokens.len()
     }
 
+    /// Whether the state will have seen all tokens after so many more, and a token is to be chosen then.
+    pub fn chooses_after(&self, rows: usize) -> bool {
+        self.generates() && self.fed + rows == self.tokens.len()
+    }
+
+    /// Draws the next token, for [`Session::choose`] to take: the part of it that takes time and needs nobody else.
+    pub fn draw(&mut self, logits: &[f32]) {
+        self.drawn = Some(self.sampler.sample(logits));
+    }
+
     /// Chooses a token.
     pub fn choose(
         &mut self,
@@ -184,7 +196,8 @@ impl Session {
         isa: Isa,
         token_bytes: &dyn Fn(u32, &mut Vec<u8>),
     ) -> Result<(), End> {
-        let token = self.sampler.sample(logits).map_err(End::Failed)?;
+        let drawn = self.drawn.take().unwrap_or_else(|| self.sampler.sample(logits));
+        let token = drawn.map_err(End::Failed)?;
         if self.first_token.is_none() {
             self.first_token = Some(Instant::now());
         }

@@ -7,6 +7,8 @@
 //! | `S` | `[L, H, N, N]` | time mix state, value channel before key channel |
 //! | `attn_ffn_x` | `[A, C]` | RWKV-X: `ln2` output of the last token, in attention blocks |
 //! | `k_cache.J`, `v_cache.J` | `[rows, C]` | RWKV-X: keys and values of attention block J, of the type that they are stored in |
+//!
+//! Tensors whose names begin with `beside.` are no part of the state.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,6 +29,8 @@ use crate::kv::{BLOCK_ROWS, Budget};
 
 const METADATA_KEY: &str = "rwkv.state";
 const VERSION: u32 = 1;
+/// How the names of tensors begin that are no part of the state.
+const BESIDE: &str = "beside.";
 /// A header is some 500 bytes; more than this is no state of ours.
 const MAX_HEADER_BYTES: u64 = 1 << 16;
 
@@ -50,6 +54,9 @@ struct CacheMetadata {
     rows: usize,
 }
 
+/// A tensor by its name, type, shape and bytes.
+type NamedTensor = (String, Dtype, Vec<usize>, Vec<u8>);
+
 impl State {
     /// Writes the state to a file, whole or not at all: it is written beside its name, synced and renamed.
     ///
@@ -59,7 +66,7 @@ impl State {
         self.check_usable()?;
         let path = path.as_ref();
         let failed = |error: io::Error| file_error(path, "cannot be written").caused_by(error);
-        let bytes = self.to_bytes();
+        let bytes = self.to_bytes(Vec::new(), HashMap::new());
         let dir = match path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
@@ -95,7 +102,12 @@ impl State {
         State::from_bytes(&bytes, model).map_err(|error| file_error(path, &error.to_string()))
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    /// The content of a state file, with further tensors, whose names begin with `beside.`, and further metadata.
+    pub(crate) fn to_bytes(
+        &self,
+        beside: Vec<NamedTensor>,
+        mut metadata_map: HashMap<String, String>,
+    ) -> Vec<u8> {
         let config = self.identity.config();
         let (layers, width, heads, n) = (config.layers, config.width, config.heads, config.head_size);
         let wkv: Vec<f32> = self.wkv.chunks_exact(n * n).flat_map(|head| transposed(head, n)).collect();
@@ -103,7 +115,7 @@ impl State {
             (name.to_owned(), Dtype::F32, shape, bytemuck::cast_slice(values).to_vec())
         };
         let (of_layers, of_attention) = self.ffn_shift.split_at(layers * width);
-        let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = vec![
+        let mut tensors: Vec<NamedTensor> = vec![
             floats("att_x", vec![layers, width], &self.att_shift),
             floats("ffn_x", vec![layers, width], of_layers),
             floats("S", vec![layers, heads, n, n], &wkv),
@@ -118,6 +130,7 @@ impl State {
                 tensors.push((format!("{letter}_cache.{block}"), dtype, shape.clone(), bytes));
             }
         }
+        tensors.extend(beside);
         let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
             let view = TensorView::new(*dtype, shape.clone(), bytes);
             (name, view.expect("the shape is that of the values"))
@@ -131,11 +144,12 @@ impl State {
         let metadata =
             Metadata { version: VERSION, tokens: self.tokens, model: Identity::clone(&self.identity), cache };
         let json = serde_json::to_string(&metadata).expect("numbers and strings have a JSON form");
-        safetensors::serialize(views, Some(HashMap::from([(METADATA_KEY.to_owned(), json)])))
+        metadata_map.insert(METADATA_KEY.to_owned(), json);
+        safetensors::serialize(views, Some(metadata_map))
             .expect("tensors of valid shape have a safetensors form")
     }
 
-    fn from_bytes(bytes: &[u8], model: &Identity) -> Result<State> {
+    pub(crate) fn from_bytes(bytes: &[u8], model: &Identity) -> Result<State> {
         let damaged = |error| ModelError::new(ErrorKind::State, format!("is no state file: {error}"));
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
         let Some(json) = header.metadata().as_ref().and_then(|map| map.get(METADATA_KEY)) else {
@@ -157,10 +171,11 @@ impl State {
         let config = model.config();
         let (layers, width, heads, n) = (config.layers, config.width, config.heads, config.head_size);
         let more = if config.attention > 0 { 1 + 2 * config.attention } else { 0 };
-        if tensors.len() != 3 + more {
+        let of_state = tensors.names().into_iter().filter(|name| !name.starts_with(BESIDE)).count();
+        if of_state != 3 + more {
             let names =
                 if more > 0 { "att_x, ffn_x, S, attn_ffn_x and caches" } else { "att_x, ffn_x and S" };
-            bail!(State, "has {} tensors; expected {}: {names}", tensors.len(), 3 + more);
+            bail!(State, "has {of_state} tensors; expected {}: {names}", 3 + more);
         }
         let (attention, format, dropped, rows) = match (&metadata.cache, config.attention) {
             (None, 0) => (Attention::Full, KvFormat::default(), 0, 0),
