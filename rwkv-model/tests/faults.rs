@@ -229,7 +229,8 @@ fn a_file_that_is_changed_under_a_running_model_is_an_error() {
     within_a_minute(|| {
         let lab = Lab::new(ReadAhead::Adaptive);
         let middle = lab.middle_of("blocks.1.key");
-        let changes: [(&str, &dyn Fn(&File)); 3] = [
+        type Change<'a> = (&'a str, &'a dyn Fn(&File));
+        let changes: [Change<'_>; 3] = [
             ("cut to nothing", &|file| file.set_len(0).unwrap()),
             ("cut in the middle", &|file| file.set_len(middle).unwrap()),
             ("written to", &|file| {
