@@ -32,3 +32,22 @@ fn json_has_the_promised_keys() {
         assert_eq!(report["decode_bytes_per_token"], facts["swept_bytes"]);
     }
 }
+
+#[test]
+fn sessions_are_held_against_one_after_another() {
+    let lab = Lab::new();
+    let bench = "bench tiny.rwkv --json --repeat 1 --threads 1 --sessions 1,3 --tokens 4 --quiet";
+    let bench = lab.run(bench).ok();
+    let reports: Vec<serde_json::Value> =
+        bench.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(reports.len(), 2);
+    for (report, sessions) in reports.iter().zip([1, 3]) {
+        assert_eq!((&report["sessions"], &report["tokens_per_session"]), (&sessions.into(), &4.into()));
+        let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key} in {report}"));
+        let speedup = number("combined_tokens_per_s") / number("one_by_one_tokens_per_s");
+        assert!((number("speedup") / speedup - 1.0).abs() < 1e-9, "{report}");
+        assert!(number("ms_per_sweep") > 0.0, "{report}");
+        assert_eq!(number("read_bytes_per_sweep"), 0.0, "all weights are in memory");
+    }
+    lab.run("bench tiny.rwkv --tokens 4").fails(2, "--sessions");
+}

@@ -2,6 +2,7 @@
 
 mod measure;
 mod report;
+mod sessions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,13 +37,18 @@ with --io mmap it answers what it still has.
 --synthetic makes a pack of random weights in the shape of an official model, and keeps it in the cache directory. Its text is \
 noise, its speed is real.
 
-With --json, stdout gets one object for each number of threads. GB are 10^9 bytes, GMAC 10^9 multiply-adds.
+With --sessions, so many requests run at once, in one sweep over the weights for all of them, and the same requests one after \
+another: what is compared is all that they generate, from the first request to the end of the last answer. Their prompts are of one \
+token, or as --prompt-tokens says.
+
+With --json, stdout gets one object for each number of threads, and of sessions. GB are 10^9 bytes, GMAC 10^9 multiply-adds.
 
 Examples:
   rwkv bench model.rwkv
   rwkv bench --synthetic 1.5b --threads 1,2
   rwkv bench --synthetic 0.1b --codec f16 --json
-  rwkv bench --synthetic 1.5b --ram 512MiB";
+  rwkv bench --synthetic 1.5b --ram 512MiB
+  rwkv bench --synthetic 1.5b --sessions 1,2,4,8";
 
 /// Random weights are made from this seed.
 const SEED: u64 = 1;
@@ -70,9 +76,17 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = thread_parser())]
     threads: Vec<usize>,
 
-    /// Tokens of the prompt
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    prompt_tokens: u32,
+    /// Tokens of the prompt [default: 256, or 1 with --sessions]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    prompt_tokens: Option<u32>,
+
+    /// Run so many requests at once, against the same ones one after another
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
+    sessions: Vec<u32>,
+
+    /// Tokens that each session generates
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "sessions", value_parser = clap::value_parser!(u32).range(2..=65536))]
+    tokens: u32,
 
     /// How often everything is measured
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -93,7 +107,10 @@ pub fn run(args: &BenchArgs, console: Console) -> Result<()> {
         [] => vec![std::thread::available_parallelism().map_or(1, usize::from)],
         threads => threads.to_vec(),
     };
-    let plan = Plan { prompt_tokens: args.prompt_tokens as usize, repeat: args.repeat };
+    if !args.sessions.is_empty() {
+        return args.run_sessions(&pack, &name, &threads, console);
+    }
+    let plan = Plan { prompt_tokens: args.prompt_tokens.unwrap_or(256) as usize, repeat: args.repeat };
     let mut limits = Limits::new().context("cannot allocate memory to measure its bandwidth with")?;
     let mut output = Output::stdout();
     let mut reports = Vec::new();
@@ -125,6 +142,35 @@ pub fn run(args: &BenchArgs, console: Console) -> Result<()> {
 }
 
 impl BenchArgs {
+    /// Measures sessions that run at once.
+    fn run_sessions(&self, pack: &Path, name: &str, threads: &[usize], console: Console) -> Result<()> {
+        let plan = sessions::Plan {
+            sessions: self.sessions.iter().map(|&sessions| sessions as usize).collect(),
+            prompt_tokens: self.prompt_tokens.unwrap_or(1) as usize,
+            tokens: self.tokens as usize,
+            repeat: self.repeat,
+        };
+        let mut output = Output::stdout();
+        let mut reports = Vec::new();
+        for &threads in threads {
+            let progress = Progress::spinner(console, &format!("{name}, threads: {threads},"));
+            progress.message("loading");
+            let options = ModelOptions::default().threads(threads).sessions(plan.most());
+            let model = Model::open(pack, self.memory.apply(options)?)?;
+            let measured = sessions::measure(name, model, &plan, &progress)?;
+            drop(progress);
+            if self.json {
+                measured.iter().try_for_each(|report| output.json(report))?;
+                output.flush()?;
+            }
+            reports.extend(measured);
+        }
+        if !self.json {
+            sessions::print(&reports, &mut output)?;
+        }
+        Ok(output.finish()?)
+    }
+
     /// The pack to measure, and what it is called.
     fn pack(&self, console: Console) -> Result<(PathBuf, String)> {
         if let Some(size) = &self.synthetic {

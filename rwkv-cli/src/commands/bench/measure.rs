@@ -151,20 +151,25 @@ fn median_of_some(values: Vec<f64>) -> Option<f64> {
     if values.is_empty() { None } else { Some(median(values)) }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The median.
+///
+/// # Panics
+/// There is no value.
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
 /// An endless text without repetition, so that inputs and skipped columns differ from token to token.
-struct Tokens {
+pub struct Tokens {
     word: u64,
     vocab: u64,
 }
 
 impl Tokens {
-    fn new(vocab: usize) -> Tokens {
+    /// Tokens below `vocab`.
+    pub fn new(vocab: usize) -> Tokens {
         Tokens { word: 1, vocab: vocab as u64 }
     }
 }
