@@ -5,14 +5,22 @@
 //!        + buffers of a sweep's rows                 at most an eighth, but 16 rows at least
 //!        + states + logits                           for as many sessions as the caller has
 //!        + what the caller reserves                  at most a quarter of what is beyond the smallest budget
+//!        + keys and values, and what attends to them an eighth, but 256 tokens for each session at least; and what
+//!                                                    is left when all weights are in memory
 //! ```
+//!
+//! Keys and values grow with every token. The weights have their memory from the beginning, so the room for keys and values
+//! is a number that is fixed then, too.
 
 use rwkv_cache::{Extent, Group, GroupId, Plan, PlanError, plan};
+use rwkv_kernels::KvFormat;
 use rwkv_pack::Manifest;
 
+use crate::attention::Attention;
 use crate::available::available_memory;
 use crate::config::Config;
 use crate::error::{ErrorKind, ModelError, Result, bail};
+use crate::kv::Room;
 use crate::residency::Residency;
 use crate::weights::Weights;
 
@@ -22,6 +30,10 @@ const FEWEST_ROWS: usize = 16;
 const ROWS_SHARE: u64 = 8;
 /// The share of a budget beyond the smallest that a caller can reserve: one of so many parts.
 const RESERVED_SHARE: u64 = 4;
+/// The tokens whose keys and values the smallest budget still has room for, in each session.
+const FEWEST_TOKENS: usize = 256;
+/// The share of a budget that keys and values may take while weights stream: one of so many parts.
+const KV_SHARE: u64 = 8;
 /// What the process takes beside what is counted here: the program, its threads' stacks, a tokenizer.
 const PROCESS_BYTES: u64 = 64 << 20;
 
@@ -55,6 +67,12 @@ pub struct MemoryPlan {
     pub logits_bytes: u64,
     /// What the caller [reserves](crate::ModelOptions::reserve) for itself.
     pub reserved_bytes: u64,
+    /// The most that keys and values of all sessions may take, in bytes; none if there is no limit, or no attention.
+    pub kv_bytes: Option<u64>,
+    /// Memory of the weights with which attention goes over so many keys and values.
+    pub attention_bytes: u64,
+    /// Bytes of the keys and values of a token.
+    pub kv_bytes_per_token: u64,
     /// What a sweep with logits goes over, in bytes.
     pub bytes_per_sweep: u64,
     /// What is read for a token once everything that stays is loaded, in bytes: the groups that stream, and a row of the
@@ -73,6 +91,8 @@ impl MemoryPlan {
             + self.state_bytes
             + self.logits_bytes
             + self.reserved_bytes
+            + self.kv_bytes.unwrap_or(0)
+            + self.attention_bytes
     }
 }
 
@@ -84,6 +104,12 @@ pub(crate) struct Request {
     pub chunk_rows: usize,
     pub sessions: usize,
     pub reserved_bytes: u64,
+    /// Whether every row may want logits.
+    pub all_logits: bool,
+    pub attention: Attention,
+    pub kv_format: KvFormat,
+    /// The most bytes of keys and values, if that is decided already.
+    pub kv_bytes: Option<u64>,
 }
 
 /// A plan that can be carried out.
@@ -116,9 +142,14 @@ impl Planner<'_> {
             Residency::Stream { budget_bytes } => self.streamed(budget_bytes, smallest),
             Residency::Auto => {
                 let Some(available) = available() else { return self.resident(smallest) };
-                let resident = self.resident(smallest)?;
-                let fits = resident.report.memory_bytes().saturating_add(PROCESS_BYTES) <= available;
+                let mut resident = self.resident(smallest)?;
+                let other = resident.report.memory_bytes().saturating_add(PROCESS_BYTES);
+                let room = self.kv_share(available, available);
+                let fits = other.saturating_add(room) <= available;
                 let mut planned = if fits {
+                    if self.request.kv_bytes.is_none() {
+                        self.give_room(&mut resident.report, available - other);
+                    }
                     resident
                 } else {
                     // A budget that leaves room for others, if one does.
@@ -151,18 +182,27 @@ impl Planner<'_> {
         }
         // The smallest budget holds the fewest rows; of what is beyond it, some goes to more of them. What is left for weights must
         // not shrink when the budget grows, so the share is not rounded to whole rows.
-        let row_bytes = row_bytes(&self.weights.config);
+        let reserved = self.request.reserved_bytes.min((budget_bytes - smallest) / RESERVED_SHARE);
+        let budget = budget_bytes - reserved;
+        let beyond = (budget - smallest) / if self.has_attention() { 2 } else { 1 };
+        let kv = self.kv_share(budget, beyond);
+        let row_bytes = self.row_bytes();
         let fewest = self.fewest_rows();
         let most = row_bytes * self.request.chunk_rows as u64;
         let least = row_bytes * fewest as u64;
-        let reserved = self.request.reserved_bytes.min((budget_bytes - smallest) / RESERVED_SHARE);
-        let budget = budget_bytes - reserved;
-        let share = (budget / ROWS_SHARE).min(least + (budget - smallest)).min(most).max(least);
+        let share = (budget / ROWS_SHARE).min(least + beyond).min(most).max(least);
         let rows = (share / row_bytes) as usize;
         let groups = self.groups(true);
-        let plan = plan(&groups, budget - self.beside_weights(0) - share).map_err(refused)?;
+        let others = self.beside_weights(0) + share + kv;
+        let plan = plan(&groups, budget - others).map_err(refused)?;
         let mut planned = self.planned(Residency::Stream { budget_bytes }, groups, plan, rows, smallest);
-        planned.report.reserved_bytes = reserved;
+        let report = &mut planned.report;
+        report.reserved_bytes = reserved;
+        self.give_room(report, kv);
+        if self.request.kv_bytes.is_none() {
+            let has = report.kv_bytes.unwrap_or(0) + report.attention_bytes;
+            self.give_room(report, has + (budget_bytes - report.memory_bytes()));
+        }
         Ok(planned)
     }
 
@@ -174,7 +214,74 @@ impl Planner<'_> {
         };
         weights
             .checked_add(self.beside_weights(self.fewest_rows()))
+            .and_then(|bytes| bytes.checked_add(self.least_kv()))
             .ok_or_else(|| ModelError::new(ErrorKind::Residency, "the memory cannot be counted in 64 bits"))
+    }
+
+    fn has_attention(&self) -> bool {
+        self.weights.config.attention > 0
+    }
+
+    fn room(&self) -> Room<'_> {
+        let Request { attention, kv_format, chunk_rows, .. } = self.request;
+        Room::new(&self.weights.config, attention, kv_format, chunk_rows)
+    }
+
+    /// Memory for keys and values, attention's weights included, in the smallest budget.
+    fn least_kv(&self) -> u64 {
+        let room = self.room();
+        match self.request.kv_bytes {
+            _ if !self.has_attention() => 0,
+            Some(bytes) => room.memory_of(bytes),
+            None => {
+                room.memory_of(room.session_bytes(FEWEST_TOKENS)).saturating_mul(self.request.sessions as u64)
+            }
+        }
+    }
+
+    /// Memory for keys and values of a budget of which so much is beyond the smallest.
+    fn kv_share(&self, budget_bytes: u64, beyond: u64) -> u64 {
+        let least = self.least_kv();
+        if !self.has_attention() || self.request.kv_bytes.is_some() {
+            return least;
+        }
+        (budget_bytes / KV_SHARE).min(least.saturating_add(beyond)).min(self.most_kv()).max(least)
+    }
+
+    /// Memory that keys and values of all sessions can take at most.
+    fn most_kv(&self) -> u64 {
+        let room = self.room();
+        room.memory_of(room.session_bytes(usize::MAX)).saturating_mul(self.request.sessions as u64)
+    }
+
+    /// Gives keys and values so much of the memory, as far as they can ever use it.
+    fn give_room(&self, report: &mut MemoryPlan, bytes: u64) {
+        if self.has_attention() {
+            let bytes = bytes.min(self.most_kv());
+            let kv_bytes = self.request.kv_bytes.unwrap_or_else(|| self.room().within(bytes));
+            report.kv_bytes = Some(kv_bytes);
+            report.attention_bytes = self.room().memory_of(kv_bytes) - kv_bytes;
+        }
+    }
+
+    /// The buffers of one row of a sweep.
+    fn row_bytes(&self) -> u64 {
+        let logits = if self.request.all_logits {
+            logit_bytes(&self.weights.config) + self.head_row_bytes()
+        } else {
+            0
+        };
+        row_bytes(&self.weights.config) + logits
+    }
+
+    /// A row of logits of the largest part of the head.
+    fn head_row_bytes(&self) -> u64 {
+        4 * self.weights.head.iter().map(|part| part.tiles.rows).max().unwrap_or(0) as u64
+    }
+
+    /// The buffers of a sweep of so many rows, of which one at least wants logits.
+    fn scratch_bytes(&self, rows: usize) -> u64 {
+        rows as u64 * self.row_bytes() + self.head_row_bytes()
     }
 
     fn fewest_rows(&self) -> usize {
@@ -186,7 +293,7 @@ impl Planner<'_> {
         let config = &self.weights.config;
         let sessions = self.request.sessions as u64;
         let sessions = sessions.saturating_mul(config.state_bytes() + logit_bytes(config));
-        scratch_bytes(self.weights, rows).saturating_add(sessions)
+        self.scratch_bytes(rows).saturating_add(sessions)
     }
 
     /// The cache's groups. An embedding that is fetched by row is empty there.
@@ -225,23 +332,20 @@ impl Planner<'_> {
             slots: plan.slots(),
             slot_bytes: plan.slot_bytes(),
             chunk_rows,
-            scratch_bytes: scratch_bytes(self.weights, chunk_rows),
+            scratch_bytes: self.scratch_bytes(chunk_rows),
             sessions,
             state_bytes: sessions as u64 * config.state_bytes(),
             logits_bytes: sessions as u64 * logit_bytes(config),
             reserved_bytes: self.request.reserved_bytes,
+            kv_bytes: self.request.kv_bytes.filter(|_| self.has_attention()),
+            attention_bytes: 0,
+            kv_bytes_per_token: config.kv_row_bytes(self.request.kv_format),
             bytes_per_sweep: plan.sweep_bytes(),
             read_bytes_per_token: plan.bytes_per_sweep() + row,
             smallest_budget,
         };
         Planned { groups, plan, report }
     }
-}
-
-/// The buffers of a sweep of so many rows, of which one wants logits.
-fn scratch_bytes(weights: &Weights, rows: usize) -> u64 {
-    let head_rows = weights.head.iter().map(|part| part.tiles.rows).max().unwrap_or(0);
-    rows as u64 * row_bytes(&weights.config) + 4 * head_rows as u64
 }
 
 /// The buffers of one row of a sweep: see `Scratch`.
@@ -285,7 +389,16 @@ mod tests {
         let pack = Pack::open(&path).unwrap();
         let manifest = pack.manifest();
         let weights = Weights::resolve(manifest).unwrap();
-        let request = Request { residency: Residency::Auto, chunk_rows: 256, sessions: 1, reserved_bytes: 0 };
+        let request = Request {
+            residency: Residency::Auto,
+            chunk_rows: 256,
+            sessions: 1,
+            reserved_bytes: 0,
+            all_logits: false,
+            attention: Attention::Full,
+            kv_format: KvFormat::F16,
+            kv_bytes: None,
+        };
         let planner = Planner { manifest, weights: &weights, request };
         let decide = |available| planner.decide(|| available);
         let unknown = decide(None).unwrap().report;

@@ -171,6 +171,11 @@ impl Config {
         (rwkv + self.attention * self.width) as u64 * 4
     }
 
+    /// Channels of a head of the attention blocks, whatever the heads of the time mix are.
+    pub fn attention_head_size(&self) -> usize {
+        ATTENTION_HEAD
+    }
+
     /// Bytes that a token adds to the key/value caches of all attention blocks.
     pub fn kv_row_bytes(&self, format: KvFormat) -> u64 {
         (self.attention * 2 * self.width * format.bytes()) as u64

@@ -2,9 +2,11 @@
 
 mod budget;
 mod head;
+mod room;
 
 pub(crate) use budget::{Budget, Charge};
 pub(crate) use head::HeadRows;
+pub(crate) use room::Room;
 
 use rwkv_kernels::KvFormat;
 

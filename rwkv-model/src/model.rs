@@ -34,7 +34,8 @@ pub struct ModelOptions {
     verify_reads: VerifyReads,
     attention: Attention,
     kv_format: KvFormat,
-    kv_bytes: u64,
+    kv_bytes: Option<u64>,
+    all_logits: bool,
     cache_observer: Option<CacheObserver>,
 }
 
@@ -63,7 +64,8 @@ impl Default for ModelOptions {
             verify_reads: VerifyReads::default(),
             attention: Attention::default(),
             kv_format: KvFormat::default(),
-            kv_bytes: u64::MAX,
+            kv_bytes: None,
+            all_logits: false,
             cache_observer: None,
         }
     }
@@ -142,9 +144,19 @@ impl ModelOptions {
         self
     }
 
-    /// Bytes that the key/value caches of all states may take. A step that would need more is refused before it begins.
+    /// Bytes that the keys and values of all states may take. A step that would need more is refused before it begins.
+    ///
+    /// Weights that stream leave them an eighth of the budget by default, and what they do not need themselves;
+    /// [`Residency::Auto`] what is available when the model is opened. Else there is no limit.
     pub fn kv_bytes(mut self, bytes: u64) -> ModelOptions {
-        self.kv_bytes = bytes;
+        self.kv_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether a budget has to have room for the logits of every row of a sweep, as [`Logits::All`](crate::Logits::All) wants
+    /// them, and not only of one for each session.
+    pub fn all_logits(mut self, all: bool) -> ModelOptions {
+        self.all_logits = all;
         self
     }
 
@@ -164,9 +176,18 @@ impl ModelOptions {
     }
 
     fn plan(&self, manifest: &Manifest, weights: &Weights) -> Result<Planned> {
-        let (residency, chunk_rows, sessions) = (self.residency, self.chunk_rows, self.sessions);
-        let reserved_bytes = self.reserved_bytes;
-        Planned::new(manifest, weights, Request { residency, chunk_rows, sessions, reserved_bytes })
+        self.attention.validate()?;
+        let request = Request {
+            residency: self.residency,
+            chunk_rows: self.chunk_rows,
+            sessions: self.sessions,
+            reserved_bytes: self.reserved_bytes,
+            all_logits: self.all_logits,
+            attention: self.attention,
+            kv_format: self.kv_format,
+            kv_bytes: self.kv_bytes,
+        };
+        Planned::new(manifest, weights, request)
     }
 }
 
@@ -252,7 +273,6 @@ impl Model {
             None => Isa::from_env()
                 .map_err(|error| ModelError::new(ErrorKind::Parameter, format!("RWKV_ISA: {error}")))?,
         };
-        options.attention.validate()?;
         let manifest = pack.manifest().clone();
         let memory_plan = planned.report.clone();
         let mut cache_options =
@@ -278,7 +298,7 @@ impl Model {
             scratch: Scratch::default(),
             logits: Vec::new(),
             counters: StepCounters::default(),
-            kv_budget: Budget::new(options.kv_bytes),
+            kv_budget: Budget::new(memory_plan.kv_bytes.unwrap_or(u64::MAX)),
             observer: None,
             attention: options.attention,
             kv_format: options.kv_format,

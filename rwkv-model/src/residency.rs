@@ -21,9 +21,9 @@ pub enum Residency {
     Mapped,
     /// As many groups in memory as a budget allows, the others read again in every sweep. Embedding rows are read one by one.
     ///
-    /// The budget bounds everything that grows with the model or with a prompt: weights, a sweep's buffers, and the state and a row
-    /// of logits for each of the [sessions](crate::ModelOptions::sessions). What the program is without a model comes on top,
-    /// and so do the key/value caches of attention blocks, which have a [limit of their own](crate::ModelOptions::kv_bytes).
+    /// The budget bounds everything that grows with the model or with a prompt: weights, a sweep's buffers, the state and a row
+    /// of logits for each of the [sessions](crate::ModelOptions::sessions), and the keys and values of attention blocks, to
+    /// which it leaves [a part](crate::ModelOptions::kv_bytes). What the program is without a model comes on top.
     Stream {
         /// Bytes of memory.
         budget_bytes: u64,

@@ -127,7 +127,7 @@ fn company_and_residency_change_no_bit() {
     let prompts: Vec<Vec<u32>> =
         [1, 5, 90, 17].iter().map(|&len| numbers.tokens(len, config.vocab)).collect();
     for policy in policies() {
-        let options = || options(policy, KvFormat::F16);
+        let options = || options(policy, KvFormat::F16).sessions(prompts.len());
         let mut model = open(&packed, options());
         let alone: Vec<(Vec<u32>, State)> = prompts.iter().map(|prompt| run(&mut model, &[prompt])).collect();
         let budget_bytes = Model::plan(&packed.path, &options()).unwrap().smallest_budget;
@@ -244,6 +244,87 @@ fn a_step_that_would_outgrow_the_limit_is_refused_before_it_begins() {
     let mut state = model.new_state();
     model.step(&mut [Feed::new(&mut state, &tokens, Logits::None)]).unwrap();
     assert_eq!(model.kv_bytes(), 128 * row);
+}
+
+#[test]
+fn a_budget_leaves_room_for_keys_and_values_and_bounds_them() {
+    let config = hybrid(4, 2, 128, 32);
+    let (_, packed) = random_pack(&config, 20, Codec::U8);
+    for (policy, format) in [
+        (Attention::Full, KvFormat::F16),
+        (Attention::Full, KvFormat::F32),
+        (Attention::Window(100), KvFormat::F16),
+        (Attention::TopK(TopK::new(8, 2)), KvFormat::F16),
+    ] {
+        let options = || options(policy, format);
+        let plan = |budget_bytes, sessions| {
+            let options = options().sessions(sessions).residency(Residency::Stream { budget_bytes });
+            Model::plan(&packed.path, &options)
+        };
+        let resident = Model::plan(&packed.path, &options()).unwrap();
+        assert_eq!(resident.kv_bytes, None, "no budget, no limit");
+        let (smallest, row) = (resident.smallest_budget, config.kv_row_bytes(format));
+        let mut before = plan(smallest, 1).unwrap();
+        assert!(before.kv_bytes.unwrap() >= 2 * row * 64, "{before:?}");
+        for step in 0..=1000 {
+            let budget = smallest + 4 * resident.memory_bytes() * step / 1000;
+            let plan = plan(budget, 1).unwrap();
+            assert!(plan.memory_bytes() <= budget, "{budget}: {plan:?}");
+            assert!(plan.read_bytes_per_token <= before.read_bytes_per_token, "{budget}: {plan:?}");
+            before = plan;
+        }
+        assert_eq!(before.pinned_groups, before.swept_groups);
+        let window = match policy {
+            Attention::Window(rows) => (rows as u64 + 64 + 32).next_multiple_of(64) * row,
+            _ => u64::MAX,
+        };
+        let all = 3 * resident.memory_bytes();
+        assert!(before.kv_bytes.unwrap() >= all.min(window), "what is left is theirs: {before:?}");
+        assert!(
+            before.kv_bytes.unwrap() <= window.saturating_add(row),
+            "and no more than they can use: {before:?}"
+        );
+        assert!(plan(smallest, 2).is_err(), "every session has room");
+    }
+    // What a step needs is known before it begins, and fits to the last row.
+    let budget_bytes =
+        Model::plan(&packed.path, &options(Attention::Full, KvFormat::F16)).unwrap().smallest_budget;
+    let streamed = Residency::Stream { budget_bytes };
+    let mut model = open(&packed, options(Attention::Full, KvFormat::F16).residency(streamed));
+    let limit = model.memory_plan().kv_bytes.unwrap();
+    let fits = (limit / config.kv_row_bytes(KvFormat::F16) / 64 * 64) as usize;
+    assert!(fits >= 256, "{fits} tokens");
+    let tokens = Numbers::new(3).tokens(fits + 1, config.vocab);
+    let mut state = model.new_state();
+    let error = model.step(&mut [Feed::new(&mut state, &tokens, Logits::Last)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Budget);
+    let wanted = (fits as u64 + 64) * config.kv_row_bytes(KvFormat::F16);
+    let expected = format!("need {wanted} bytes more for this step, and {limit} of {limit} are left");
+    assert!(error.to_string().contains(&expected), "{error}");
+    assert!(!state.is_poisoned() && state.tokens() == 0, "untouched");
+    model.step(&mut [Feed::new(&mut state, &tokens[..fits], Logits::Last)]).unwrap();
+    assert!(model.kv_bytes() <= limit);
+    // A limit of one's own is kept, and its memory taken from the weights.
+    let own = options(Attention::Full, KvFormat::F16).kv_bytes(1 << 20);
+    let plan = Model::plan(&packed.path, &own).unwrap();
+    assert_eq!(plan.kv_bytes, Some(1 << 20));
+    assert!(plan.smallest_budget > budget_bytes + (3 << 18), "{} and {budget_bytes}", plan.smallest_budget);
+}
+
+#[test]
+fn logits_of_every_row_are_counted_where_they_are_wanted() {
+    let (_, packed) = random_pack(&hybrid(2, 1, 64, 16), 21, Codec::U8);
+    let plan = |all| {
+        let options = options(Attention::Full, KvFormat::F16).all_logits(all);
+        let smallest_budget = Model::plan(&packed.path, &options).unwrap().smallest_budget;
+        let streamed = options.residency(Residency::Stream { budget_bytes: smallest_budget });
+        Model::plan(&packed.path, &streamed).unwrap()
+    };
+    let (last, all) = (plan(false), plan(true));
+    assert_eq!((last.chunk_rows, all.chunk_rows), (16, 16));
+    let row = last.logits_bytes;
+    assert!(all.scratch_bytes >= last.scratch_bytes + 16 * row, "{all:?} and {last:?}");
+    assert_eq!(all.smallest_budget - last.smallest_budget, all.scratch_bytes - last.scratch_bytes);
 }
 
 /// The same weights in another spelling.

@@ -138,9 +138,10 @@ fn being_observed_changes_no_bit() {
         let (_, packed) = random_pack(&config, 31, Codec::U8);
         let prompts = [3, 90, 1].map(|len| Numbers::new(len).tokens(len as usize, config.vocab));
         let expected = run(&mut open(&packed, options(attention)), &prompts, 40);
-        let budget_bytes = Model::plan(&packed.path, &options(attention)).unwrap().smallest_budget;
+        let budget_bytes =
+            Model::plan(&packed.path, &options(attention).sessions(3)).unwrap().smallest_budget;
         for residency in [Residency::Resident, Residency::Mapped, Residency::Stream { budget_bytes }] {
-            let mut model = open(&packed, options(attention).residency(residency));
+            let mut model = open(&packed, options(attention).sessions(3).residency(residency));
             let told = Recorder::on(&mut model, Interest::ALL);
             assert!(run(&mut model, &prompts, 40) == expected, "{attention}, {residency:?}");
             assert!(!told.lock().unwrap().stages.is_empty());

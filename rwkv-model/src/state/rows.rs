@@ -29,6 +29,17 @@ impl State {
         self.kv[block].to_rows()
     }
 
+    /// The most rows that a token can see while so many more are fed: those of [`AttentionWeights::visible`] end there at most.
+    ///
+    /// [`AttentionWeights::visible`]: crate::AttentionWeights::visible
+    pub fn most_attention_rows(&self, tokens: usize) -> usize {
+        let cached = self.kv.first().map_or(0, KvCache::rows);
+        match self.attention.compression() {
+            Some(compression) => (cached + tokens).min(cached.max(compression.above + 1)),
+            None => cached + tokens,
+        }
+    }
+
     pub(crate) fn kv(&self, block: usize) -> &KvCache {
         &self.kv[block]
     }
