@@ -1,11 +1,13 @@
 //! The command line.
 
+mod attention;
 mod memory;
 mod model;
 mod prompt;
 mod sampling;
 mod vocabulary;
 
+pub use attention::AttentionArgs;
 pub use memory::{MemoryArgs, size};
 pub use model::{ModelArgs, ThreadArgs, codec_parser, named_model, thread_parser};
 pub use prompt::{PromptArgs, PromptSource};

@@ -51,3 +51,19 @@ fn sessions_are_held_against_one_after_another() {
     }
     lab.run("bench tiny.rwkv --tokens 4").fails(2, "--sessions");
 }
+
+#[test]
+fn attention_is_measured_at_a_depth() {
+    let lab = Lab::new();
+    lab.hybrid("x.rwkv");
+    let bench = "bench x.rwkv --json --repeat 1 --threads 1 --prompt-tokens 16 --quiet";
+    let report = |options: &str| lab.run(&format!("{bench} {options}")).ok().json();
+    let f16 = report("--context 100");
+    assert_eq!(f16["context"], 100);
+    // Two attention blocks of 64 channels, in blocks of 64 tokens.
+    assert_eq!(f16["kv_bytes"], 2 * 2 * 64 * 2 * 128);
+    assert_eq!(report("--context 100 --kv f32")["kv_bytes"], 2 * 2 * 64 * 4 * 128);
+    let window = report("--context 300 --attention window:64")["kv_bytes"].as_u64().expect("bytes");
+    assert!(window <= 2 * 2 * 64 * 2 * 128, "{window} bytes of a window of 64");
+    lab.run("bench tiny.rwkv --kv f32").fails(2, "is RWKV-7, without attention");
+}

@@ -121,3 +121,92 @@ fn read_tensor(file: &[u8], name: &str) -> Vec<f32> {
         .map(|value| f32::from_le_bytes(value.try_into().expect("four bytes")))
         .collect()
 }
+
+/// A tensor of a file: its shape and values.
+fn tensor(lab: &Lab, file: &str, name: &str) -> (Vec<usize>, Vec<f32>) {
+    let bytes = fs::read(lab.path(file)).expect("the file");
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let tensor = file.tensor(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let values =
+        tensor.data().chunks_exact(4).map(|value| f32::from_le_bytes(value.try_into().expect("four")));
+    (tensor.shape().to_vec(), values.collect())
+}
+
+#[test]
+fn captured_embeddings_and_weights_are_those_of_every_split() {
+    const TOKENS: usize = 30;
+    let lab = Lab::new();
+    lab.hybrid("x.rwkv");
+    let tokens = tokens(TOKENS);
+    for policy in ["full", "window:9", "top-k:4,2"] {
+        let capture = |options: &str, file: &str| {
+            lab.run(&format!(
+                "logits x.rwkv --tokens {tokens} --capture embeddings,attention --attention {policy} -o {file} {options}"
+            ))
+            .ok();
+            fs::read(lab.path(file)).expect("the file")
+        };
+        let whole = capture("", "whole");
+        for split in ["--step", "--chunk 7", "--threads 2"] {
+            assert!(capture(split, "split") == whole, "{policy}, {split}");
+        }
+        let order =
+            ["blocks.0", "blocks.1", "attention.0", "blocks.2", "blocks.3", "attention.1"].map(|block| {
+                let sides = ["input", "output"].map(|side| tensor(&lab, "whole", &format!("{block}.{side}")));
+                sides.map(|(shape, values)| {
+                    assert_eq!(shape, [TOKENS, 64]);
+                    values
+                })
+            });
+        for pair in order.windows(2) {
+            assert!(
+                pair[0][1] == pair[1][0] && pair[0][0] != pair[0][1],
+                "a block begins where another ends"
+            );
+        }
+        for block in 0..2 {
+            let (shape, weights) = tensor(&lab, "whole", &format!("attention.{block}.weights"));
+            assert_eq!(shape, [1, TOKENS, TOKENS]);
+            for (position, row) in weights.chunks_exact(TOKENS).enumerate() {
+                let sum: f32 = row.iter().sum();
+                assert!((sum - 1.0).abs() < 1e-5, "{policy}: token {position} has {sum} in all");
+                assert!(row[position] > 0.0, "{policy}: token {position} sees itself");
+                assert!(
+                    row[position + 1..].iter().all(|&weight| weight == 0.0),
+                    "{policy}: no token sees ahead"
+                );
+                let seen = row.iter().filter(|&&weight| weight > 0.0).count();
+                let most = match policy {
+                    "full" => position + 1,
+                    "window:9" => (position + 1).min(9),
+                    _ if position <= 8 => position + 1,
+                    _ => 8 + position % 4 + 1,
+                };
+                assert_eq!(seen, most, "{policy}: token {position}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_capture_goes_on_from_a_state() {
+    let lab = Lab::new();
+    lab.hybrid("x.rwkv");
+    lab.run("run x.rwkv --vocab tiny.vocab --prompt abcdef -n 0 --save-state s").ok();
+    let ended = lab.run("logits x.rwkv --state s --tokens 5,6 --capture attention -o out").ok();
+    assert_eq!(ended.text(), "");
+    let (shape, weights) = tensor(&lab, "out", "attention.0.weights");
+    let [heads, rows, seen] = shape[..] else { panic!("{shape:?}") };
+    assert!(heads == 1 && rows >= 2 && seen > rows, "{shape:?}");
+    assert!(weights[..seen - rows].iter().all(|&weight| weight > 0.0), "earlier tokens are seen");
+}
+
+#[test]
+fn captures_that_make_no_sense() {
+    let lab = Lab::new();
+    lab.run("logits tiny.rwkv --tokens 1 --capture embeddings").fails(2, "--output <FILE>");
+    lab.run("logits tiny.rwkv --tokens 1 --capture attention -o x")
+        .fails(2, "the model is RWKV-7, without attention that --capture could write");
+    lab.run("logits tiny.rwkv --tokens 1 --capture thoughts -o x").fails(2, "invalid value 'thoughts'");
+    assert!(!lab.path("x").exists());
+}

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args};
-use rwkv_model::kernels::{Codec, KvFormat};
-use rwkv_model::{Attention, Model, ModelOptions, SamplerParams};
+use rwkv_model::kernels::Codec;
+use rwkv_model::{Model, ModelOptions, SamplerParams};
 
+use super::attention::AttentionArgs;
 use super::memory::MemoryArgs;
 use crate::console::Console;
 use crate::demo;
@@ -31,14 +32,8 @@ pub struct ModelArgs {
     #[arg(long, value_name = "CODEC", value_parser = codec_parser())]
     pub codec: Option<Codec>,
 
-    /// RWKV-X: what a token attends to: full, window:N (the last N tokens), top-k:B,k (the k best chunks of B tokens);
-    /// a saved state keeps what it was begun with [default: full]
-    #[arg(long, value_name = "POLICY")]
-    pub attention: Option<Attention>,
-
-    /// RWKV-X: how keys and values are stored; a saved state keeps what it was begun with [default: f16]
-    #[arg(long, value_name = "FORMAT", value_parser = kv_parser())]
-    pub kv: Option<KvFormat>,
+    #[command(flatten)]
+    pub attention: AttentionArgs,
 
     #[command(flatten)]
     pub threads: ThreadArgs,
@@ -108,9 +103,7 @@ impl ModelArgs {
     /// Adds to the options of a model with this pack what was asked for.
     pub fn options(&self, pack: &Path, options: ModelOptions) -> Result<ModelOptions> {
         let options = self.memory.apply(options)?;
-        let options = options.threads(self.threads.count());
-        let options =
-            options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default());
+        let options = self.attention.apply(options.threads(self.threads.count()));
         if self.is_demo() && !self.memory.is_given() {
             let residency = demo::residency(pack, &options)?;
             return Ok(options.residency(residency));
@@ -128,12 +121,7 @@ impl ModelArgs {
             console.note(demo::introduction(&model));
         }
         let config = model.config();
-        if config.attention == 0 && (self.attention.is_some() || self.kv.is_some()) {
-            return Err(Stop::usage(format!(
-                "{name}: is {}, without attention; --attention and --kv are for RWKV-X",
-                config.family()
-            )));
-        }
+        self.attention.check(&name, config)?;
         if config.active_layers() < config.layers {
             let (all, run, attention) = (config.layers, config.active_layers(), config.attention);
             console.warn(format_args!(
@@ -156,12 +144,6 @@ pub fn named_model(argument: Arg) -> Arg {
 /// Reads the name of a codec.
 pub fn codec_parser() -> impl TypedValueParser<Value = Codec> {
     PossibleValuesParser::new(Codec::ALL.map(Codec::name)).try_map(|name| name.parse::<Codec>())
-}
-
-/// Reads the name of a format of keys and values.
-fn kv_parser() -> impl TypedValueParser<Value = KvFormat> {
-    PossibleValuesParser::new([KvFormat::F16, KvFormat::F32].map(KvFormat::name))
-        .try_map(|name| name.parse::<KvFormat>())
 }
 
 /// Reads a number of threads.

@@ -13,7 +13,7 @@ use rwkv_model::kernels::Codec;
 use rwkv_model::pack::Pack;
 use rwkv_model::{Config, Model, ModelOptions, Synthetic, WeightSource};
 
-use crate::args::{MemoryArgs, codec_parser, thread_parser};
+use crate::args::{AttentionArgs, MemoryArgs, codec_parser, thread_parser};
 use crate::console::Console;
 use crate::directories;
 use crate::machine::{Disk, Limits};
@@ -34,6 +34,9 @@ With --ram, weights that do not fit are read for each token, and the speed of th
 the same mode, just before and after each decode. Direct reads go past the page cache; buffered ones go through it, and it is told to forget them; \
 with --io mmap it answers what it still has.
 
+In RWKV-X a token also reads the keys and values of the tokens that it attends to: --context says how many there are when the \
+decode begins.
+
 --synthetic makes a pack of random weights in the shape of an official model, and keeps it in the cache directory. Its text is \
 noise, its speed is real.
 
@@ -48,7 +51,8 @@ Examples:
   rwkv bench --synthetic 1.5b --threads 1,2
   rwkv bench --synthetic 0.1b --codec f16 --json
   rwkv bench --synthetic 1.5b --ram 512MiB
-  rwkv bench --synthetic 1.5b --sessions 1,2,4,8";
+  rwkv bench --synthetic 1.5b --sessions 1,2,4,8
+  rwkv bench --synthetic x-0.2b --context 8192 --kv f16";
 
 /// Random weights are made from this seed.
 const SEED: u64 = 1;
@@ -88,6 +92,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 32, requires = "sessions", value_parser = clap::value_parser!(u32).range(2..=65536))]
     tokens: u32,
 
+    /// Tokens that were taken in before the decode is measured: RWKV-X attends to them
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1048576))]
+    context: u32,
+
     /// How often everything is measured
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -95,6 +103,9 @@ pub struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    attention: AttentionArgs,
 
     #[command(flatten)]
     memory: MemoryArgs,
@@ -110,7 +121,11 @@ pub fn run(args: &BenchArgs, console: Console) -> Result<()> {
     if !args.sessions.is_empty() {
         return args.run_sessions(&pack, &name, &threads, console);
     }
-    let plan = Plan { prompt_tokens: args.prompt_tokens.unwrap_or(256) as usize, repeat: args.repeat };
+    let plan = Plan {
+        prompt_tokens: args.prompt_tokens.unwrap_or(256) as usize,
+        context: args.context as usize,
+        repeat: args.repeat,
+    };
     let mut limits = Limits::new().context("cannot allocate memory to measure its bandwidth with")?;
     let mut output = Output::stdout();
     let mut reports = Vec::new();
@@ -119,7 +134,8 @@ pub fn run(args: &BenchArgs, console: Console) -> Result<()> {
         progress.message("loading");
         forget_peak_rss();
         let options = args.memory.apply(ModelOptions::default().threads(threads))?;
-        let mut model = Model::open(&pack, options)?;
+        let mut model = Model::open(&pack, args.attention.apply(options))?;
+        args.attention.check(&name, model.config())?;
         let stats = model.cache_stats();
         let mut disk = match stats.slots {
             0 => None,

@@ -1,14 +1,14 @@
-//! `rwkv logits`: the numbers behind the text, for comparisons with other implementations.
+//! `rwkv logits`: the numbers behind the text, for comparisons with other implementations and for research.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+mod capture;
+mod tensor_file;
+
+use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use rwkv_model::{Feed, Logits, Model, ModelOptions};
-use serde_json::json;
-use tempfile::NamedTempFile;
 
 use crate::args::{ModelArgs, PromptArgs, VocabularyArgs, named_model};
 use crate::console::Console;
@@ -17,6 +17,8 @@ use crate::interrupt::Interruptible;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::session::{Session, check_writable};
+use capture::{Capture, SharedSink, What};
+use tensor_file::TensorFile;
 
 const AFTER_HELP: &str = "\
 Without --output, stdout gets {\"tokens\":[..],\"logits\":[[..],..]}: a row for each token with --all, else one row, for the last. \
@@ -24,10 +26,16 @@ Numbers are written so that they read back as the same 32-bit floats.
 
 With --output, a safetensors file gets the tensor `logits`, F32 [rows, vocabulary].
 
+With --capture, the file gets more tensors, F32, with a row for each of the n tokens. `embeddings`: `blocks.I.input` and \
+`blocks.I.output`, and `attention.J.input` and `attention.J.output` in RWKV-X, [n, width], the residual stream before and after \
+each block. `attention`: `attention.J.weights`, [heads, n, rows], how much each token attends to each row; a row is the \
+position of a token, counted from the beginning of the state, and where it is not seen the weight is 0.
+
 The split into steps and the number of threads change no bit of the result.
 
 Examples:
   rwkv logits model.pth --codec f32 --tokens 510,12,99 --all --output logits.safetensors
+  rwkv logits model.rwkv --prompt 'Hello' --all --capture embeddings,attention --output inside.safetensors
   rwkv logits model.rwkv --prompt 'The Eiffel tower is in' | jq '.logits[0] | max'";
 
 /// Arguments of `rwkv logits`.
@@ -51,6 +59,10 @@ pub struct LogitsArgs {
     /// Write a safetensors file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// Also write what goes on inside of the model
+    #[arg(long, value_name = "WHAT,..", value_delimiter = ',', requires = "output")]
+    capture: Vec<What>,
 
     /// Feed so many tokens at a time
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = chunk)]
@@ -90,7 +102,8 @@ pub fn run(args: &LogitsArgs, console: Console) -> Result<()> {
             (ids, Some(vocabulary))
         }
     };
-    let mut model = args.model.open(console, ModelOptions::default().chunk_rows(chunk))?;
+    let mut model =
+        args.model.open(console, ModelOptions::default().chunk_rows(chunk).all_logits(args.all))?;
     // A budget may have room for fewer rows.
     let chunk = chunk.min(model.chunk_rows());
     let vocab = model.config().vocab;
@@ -103,19 +116,36 @@ pub fn run(args: &LogitsArgs, console: Console) -> Result<()> {
         None => Session::new(model.new_state()),
     };
     tokens.splice(0..0, std::mem::take(&mut session.tail.unfed));
+    if model.config().attention == 0 && args.capture.contains(&What::Attention) {
+        let family = model.config().family();
+        return Err(Stop::usage(format!(
+            "the model is {family}, without attention that --capture could write"
+        )));
+    }
     if tokens.is_empty() {
         return Err(Stop::usage("there are no tokens, so there are no logits"));
     }
     let rows = if args.all { tokens.len() } else { 1 };
     let section = Interruptible::begin();
     let mut sink = match &args.output {
-        Some(path) => Sink::file(path, rows, vocab)?,
+        Some(path) => {
+            let mut tensors = vec![("logits".to_owned(), vec![rows as u64, vocab as u64])];
+            tensors.extend(capture::tensors(&args.capture, model.config(), &session.state, tokens.len()));
+            let sink = capture::Sink::new(TensorFile::create(path, &tensors)?);
+            if !args.capture.is_empty() {
+                let capture = Capture::new(Arc::clone(&sink), &args.capture, &session.state, tokens.len());
+                model.observe(Some(Box::new(capture)));
+            }
+            Sink::File { sink, done: 0 }
+        }
         None => Sink::stdout(&tokens)?,
     };
     compute(&mut model, session, &tokens, args.all, chunk, console, &mut |logits| {
         section.check()?;
+        sink.check()?;
         logits.chunks_exact(vocab).try_for_each(|row| sink.row(row))
     })?;
+    model.observe(None);
     sink.finish()
 }
 
@@ -148,7 +178,7 @@ fn compute(
 /// Where the rows go, one after another.
 enum Sink {
     Json { output: Output, rows: usize },
-    File { file: BufWriter<NamedTempFile>, path: PathBuf },
+    File { sink: SharedSink, done: u64 },
 }
 
 impl Sink {
@@ -156,26 +186,6 @@ impl Sink {
         let mut output = Output::stdout();
         output.bytes(format!("{{\"tokens\":{},\"logits\":[", serde_json::to_string(tokens)?).as_bytes())?;
         Ok(Sink::Json { output, rows: 0 })
-    }
-
-    fn file(path: &Path, rows: usize, vocab: usize) -> Result<Sink> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder.prefix(".rwkv-logits-").tempfile_in(dir).with_context(|| unwritable(path))?;
-        let mut file = BufWriter::new(file);
-        let end = rows as u64 * vocab as u64 * 4;
-        let header =
-            json!({ "logits": { "dtype": "F32", "shape": [rows, vocab], "data_offsets": [0, end] } });
-        let mut header = header.to_string();
-        header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
-        let write = |file: &mut BufWriter<NamedTempFile>| -> io::Result<()> {
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(header.as_bytes())
-        };
-        write(&mut file).with_context(|| unwritable(path))?;
-        Ok(Sink::File { file, path: path.to_owned() })
     }
 
     fn row(&mut self, logits: &[f32]) -> Result<()> {
@@ -186,13 +196,20 @@ impl Sink {
                 output.bytes(comma)?;
                 output.bytes(serde_json::to_string(logits)?.as_bytes())?;
             }
-            Sink::File { file, path } => {
-                for logit in logits {
-                    file.write_all(&logit.to_le_bytes()).with_context(|| unwritable(path))?;
-                }
+            Sink::File { sink, done } => {
+                locked(sink).file.write("logits", *done, logits)?;
+                *done += logits.len() as u64;
             }
         }
         Ok(())
+    }
+
+    /// Whether all that was captured so far could be written.
+    fn check(&self) -> Result<()> {
+        match self {
+            Sink::Json { .. } => Ok(()),
+            Sink::File { sink, .. } => locked(sink).check(),
+        }
     }
 
     fn finish(self) -> Result<()> {
@@ -201,18 +218,14 @@ impl Sink {
                 output.line("]}")?;
                 Ok(output.finish()?)
             }
-            Sink::File { file, path } => {
-                let file = file.into_inner().map_err(io::IntoInnerError::into_error);
-                let persisted = file.and_then(|file| {
-                    file.as_file().sync_all()?;
-                    file.persist(&path).map_err(|error| error.error)
-                });
-                persisted.map(|_: File| ()).with_context(|| unwritable(&path))
+            Sink::File { sink, .. } => {
+                let sink = Arc::into_inner(sink).context("the file is still being written")?;
+                sink.into_inner().unwrap_or_else(PoisonError::into_inner).file.finish()
             }
         }
     }
 }
 
-fn unwritable(path: &Path) -> String {
-    format!("{}: cannot be written", path.display())
+fn locked(sink: &SharedSink) -> MutexGuard<'_, capture::Sink> {
+    sink.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,7 +11,7 @@ use rwkv_model::pack::Pack;
 use rwkv_model::{Config, MemoryPlan, Model, ModelOptions, Residency};
 use serde::Serialize;
 
-use crate::args::{MemoryArgs, ThreadArgs, codec_parser};
+use crate::args::{AttentionArgs, MemoryArgs, ThreadArgs, codec_parser};
 use crate::console::Console;
 use crate::machine::Disk;
 use crate::model_file;
@@ -46,6 +46,9 @@ pub struct PlanArgs {
     threads: ThreadArgs,
 
     #[command(flatten)]
+    attention: AttentionArgs,
+
+    #[command(flatten)]
     memory: MemoryArgs,
 
     /// Measure nothing, and predict no speed
@@ -76,6 +79,10 @@ struct Report {
     scratch_bytes: u64,
     state_bytes: u64,
     logits_bytes: u64,
+    /// The most that keys and values may take; nothing if there is no limit.
+    kv_bytes: Option<u64>,
+    kv_bytes_per_token: u64,
+    attention_bytes: u64,
     bytes_per_sweep: u64,
     read_bytes_per_token: u64,
     #[serde(flatten)]
@@ -120,6 +127,9 @@ impl Report {
             scratch_bytes: plan.scratch_bytes,
             state_bytes: plan.state_bytes,
             logits_bytes: plan.logits_bytes,
+            kv_bytes: plan.kv_bytes,
+            kv_bytes_per_token: plan.kv_bytes_per_token,
+            attention_bytes: plan.attention_bytes,
             bytes_per_sweep: plan.bytes_per_sweep,
             read_bytes_per_token: plan.read_bytes_per_token,
             probed,
@@ -159,7 +169,8 @@ impl PlanArgs {
 /// Runs `rwkv plan`.
 pub fn run(args: &PlanArgs, console: Console) -> Result<()> {
     let pack = model_file::resolve(&args.model, args.codec, console)?;
-    let plan = Model::plan(&pack, &args.memory.apply(ModelOptions::default())?)?;
+    let options = args.attention.apply(args.memory.apply(ModelOptions::default())?);
+    let plan = Model::plan(&pack, &options)?;
     let probed = if args.no_probe { None } else { Some(args.probe(&pack, &plan, console)?) };
     let report = Report::new(&plan, probed);
     let mut output = Output::stdout();
@@ -187,6 +198,11 @@ pub fn run(args: &PlanArgs, console: Console) -> Result<()> {
     line("  buffers", format!("{}, up to {chunk_rows} rows in a sweep", memory(report.scratch_bytes)))?;
     line("  state", memory(report.state_bytes))?;
     line("  logits", memory(report.logits_bytes))?;
+    if report.kv_bytes_per_token > 0 {
+        let most =
+            report.kv_bytes.map_or("no limit".to_owned(), |most| memory(most + report.attention_bytes));
+        line("  keys, values", format!("{most}, {} for each token", memory(report.kv_bytes_per_token)))?;
+    }
     let (read, swept) = (DecimalBytes(report.read_bytes_per_token), DecimalBytes(report.bytes_per_sweep));
     line("read per token", format!("{read} of {swept}"))?;
     if let Some(probed) = &report.probed {

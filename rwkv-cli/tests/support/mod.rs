@@ -37,6 +37,13 @@ impl Lab {
         self.dir.path().join(name)
     }
 
+    /// Makes a tiny RWKV-X of four blocks with a time mix and two with attention.
+    pub fn hybrid(&self, name: &str) {
+        let config = Config { layers: 4, attention: 2, ..config(VOCAB) };
+        convert(&Synthetic::new(config, 1), self.path(name), ConvertOptions::new(Codec::F32))
+            .expect("a pack");
+    }
+
     /// Writes a file.
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         fs::write(self.path(name), bytes).expect("a file");

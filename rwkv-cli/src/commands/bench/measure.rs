@@ -20,6 +20,8 @@ const DISK_TIME: Duration = Duration::from_millis(500);
 pub struct Plan {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Tokens that are taken in before decoding.
+    pub context: usize,
     /// Repetitions.
     pub repeat: u32,
 }
@@ -31,6 +33,8 @@ pub struct Measured {
     pub decode: f64,
     /// Tokens per second, the median.
     pub prefill: f64,
+    /// Bytes of the keys and values of the session, when decoding began.
+    pub kv_bytes: u64,
     /// The share of the value matrices' inputs that were zero while decoding.
     pub skipped_inputs: f64,
     /// The share of all weights' bytes that were skipped while decoding.
@@ -64,6 +68,12 @@ pub fn measure(
     progress.message("warming up");
     let prompt: Vec<u32> = tokens.by_ref().take(plan.prompt_tokens).collect();
     prefill(model, &prompt)?;
+    let context: Vec<u32> = tokens.by_ref().take(plan.context).collect();
+    for part in context.chunks(model.chunk_rows()) {
+        progress.message(format!("taking in {} tokens, {} done", context.len(), state.tokens()));
+        model.step(&mut [Feed::new(&mut state, part, Logits::None)])?;
+    }
+    let kv_bytes = model.kv_bytes();
     decode(model, &mut state, &mut tokens, DECODE_TIME / 4)?;
     let (mut decodes, mut prefills) = (Vec::new(), Vec::new());
     let before = model.counters();
@@ -102,6 +112,7 @@ pub fn measure(
     Ok(Measured {
         decode: median(decodes),
         prefill: median(prefills),
+        kv_bytes,
         skipped_inputs: share(
             after.value_inputs_skipped - before.value_inputs_skipped,
             after.value_inputs - before.value_inputs,

@@ -23,6 +23,9 @@ pub struct Report {
     /// Of every weight that a token goes over, skipped or not.
     decode_bytes_per_token: u64,
     decode_gb_per_s: f64,
+    /// Tokens before the decode, and the keys and values that the cache held of them.
+    context: usize,
+    kv_bytes: u64,
     memory_gb_per_s: f64,
     decode_share_of_memory: f64,
     /// Of the inputs of the channel mix's value matrices.
@@ -73,6 +76,8 @@ impl Report {
             decode_tokens_per_s: measured.decode,
             decode_bytes_per_token: bytes,
             decode_gb_per_s: billions(decode),
+            context: plan.context,
+            kv_bytes: measured.kv_bytes,
             memory_gb_per_s: billions(measured.memory),
             decode_share_of_memory: decode / measured.memory,
             skipped_share: measured.skipped_inputs,
@@ -158,9 +163,15 @@ pub fn print(reports: &[Report], output: &mut Output) -> io::Result<()> {
             Box::new(|r| optional(r.peak_rss_bytes.map(|b| b as f64 / 1e6), |mb| format!("{mb:.0}"))),
         ),
     ];
+    let attention: [(&str, &str, Cell<'_>); 2] = [
+        ("context", "tokens", Box::new(|r| r.context.to_string())),
+        ("", "MB of keys, values", Box::new(|r| number(r.kv_bytes as f64 / 1e6))),
+    ];
+    let has_context = reports.iter().any(|report| report.context > 0);
+    let attention = attention.into_iter().filter(|_| has_context);
     let is_streamed = reports.iter().any(|report| report.disk_gb_per_s.is_some());
     let reading = reading.into_iter().filter(|_| is_streamed);
-    for (group, unit, cell) in rows.into_iter().chain(reading) {
+    for (group, unit, cell) in rows.into_iter().chain(attention).chain(reading) {
         let cells: String = reports.iter().map(|report| format!("{:>10}", cell(report))).collect();
         output.line(format_args!("{group:<15} {unit:<20} {cells}"))?;
     }
