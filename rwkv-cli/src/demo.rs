@@ -93,12 +93,21 @@ pub fn tokenizer() -> Result<Tokenizer> {
     Tokenizer::from_bytes(VOCABULARY).context("the demo model's vocabulary")
 }
 
-/// The budget within which the demo model streams, where nothing else was asked for: twice the smallest, so that a group can be
-/// read while another one is used.
+/// Tokens whose keys and values have room beside the demo model's weights: a long afternoon of its text.
+const KV_TOKENS: u64 = 8192;
+
+/// Lets the demo model stream within little memory, where nothing else was asked for: twice what it needs at least, so that
+/// a group can be read while another one is used, and [`KV_TOKENS`] unless there `is_room` for keys and values already.
 ///
 /// # Errors
 /// As [`Model::plan`].
-pub fn residency(pack: &Path, options: &ModelOptions) -> Result<Residency> {
-    let smallest = Model::plan(pack, options)?.smallest_budget;
-    Ok(Residency::Stream { budget_bytes: 2 * smallest })
+pub fn within_little(pack: &Path, options: ModelOptions, is_room: bool) -> Result<ModelOptions> {
+    let plan = Model::plan(pack, &options)?;
+    let least = plan.smallest_budget;
+    if is_room {
+        return Ok(options.residency(Residency::Stream { budget_bytes: 2 * least }));
+    }
+    let options = options.kv_bytes(KV_TOKENS * plan.kv_bytes_per_token);
+    let budget_bytes = least + Model::plan(pack, &options)?.smallest_budget;
+    Ok(options.residency(Residency::Stream { budget_bytes }))
 }

@@ -34,6 +34,11 @@ impl AttentionArgs {
         options.attention(self.attention.unwrap_or_default()).kv_format(self.kv.unwrap_or_default())
     }
 
+    /// Whether the memory of keys and values was bounded.
+    pub fn has_bound(&self) -> bool {
+        self.kv_ram.is_some()
+    }
+
     /// Refuses to be asked for something that a model does not have.
     pub fn check(&self, name: &str, config: &Config) -> Result<()> {
         let given = self.attention.is_some() || self.kv.is_some() || self.kv_ram.is_some();

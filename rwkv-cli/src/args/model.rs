@@ -105,8 +105,7 @@ impl ModelArgs {
         let options = self.memory.apply(options)?;
         let options = self.attention.apply(options.threads(self.threads.count()));
         if self.is_demo() && !self.memory.is_given() {
-            let residency = demo::residency(pack, &options)?;
-            return Ok(options.residency(residency));
+            return demo::within_little(pack, options, self.attention.has_bound());
         }
         Ok(options)
     }
