@@ -158,7 +158,9 @@ mod tests {
     #[test]
     fn codecs_are_those_that_are_swept() {
         let config = Config::official("0.1b").unwrap();
-        for (main, expected) in [(Codec::F32, vec![Codec::F32]), (Codec::U4, vec![Codec::U4, Codec::F16])] {
+        for (main, expected) in
+            [(Codec::F32, vec![Codec::F32]), (Codec::U4, vec![Codec::U4, Codec::F16, Codec::U8])]
+        {
             assert_eq!(codecs(&manifest_of(&config, main).unwrap()), expected);
         }
     }
