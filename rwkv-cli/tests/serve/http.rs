@@ -106,7 +106,7 @@ impl Connection {
         if let Some(length) = response.header("content-length") {
             response.body = vec![0; length.parse().expect("a length")];
             self.reader.read_exact(&mut response.body).expect("a body");
-        } else {
+        } else if ![204, 304].contains(&response.status) {
             while let Some(chunk) = self.chunk() {
                 response.body.extend(chunk);
             }
