@@ -192,7 +192,7 @@ fn a_session_that_outgrows_the_caches_fails_alone() {
         Model::open(&packed.path, options).unwrap()
     };
     // As they grow by blocks of 64 rows: room for six blocks.
-    let mut free = open(u64::MAX);
+    let mut free = open(1 << 30);
     let mut state = free.new_state();
     free.step(&mut [Feed::new(&mut state, &[1], Logits::None)]).unwrap();
     let block = free.kv_bytes();
