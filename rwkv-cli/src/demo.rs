@@ -93,8 +93,8 @@ pub fn tokenizer() -> Result<Tokenizer> {
     Tokenizer::from_bytes(VOCABULARY).context("the demo model's vocabulary")
 }
 
-/// Tokens whose keys and values have room beside the demo model's weights: a long afternoon of its text.
-const KV_TOKENS: u64 = 8192;
+/// Tokens whose keys and values have room beside the demo model's weights: all together takes less than the model.
+const KV_TOKENS: u64 = 1024;
 
 /// Lets the demo model stream within little memory, where nothing else was asked for: twice what it needs at least, so that
 /// a group can be read while another one is used, and [`KV_TOKENS`] unless there `is_room` for keys and values already.
