@@ -93,7 +93,8 @@ pub fn tokenizer() -> Result<Tokenizer> {
     Tokenizer::from_bytes(VOCABULARY).context("the demo model's vocabulary")
 }
 
-/// Tokens whose keys and values have room beside the demo model's weights: all together takes less than the model.
+/// Tokens of a session whose keys and values have room beside the demo model's weights: all together takes less than the
+/// model.
 const KV_TOKENS: u64 = 1024;
 
 /// Lets the demo model stream within little memory, where nothing else was asked for: twice what it needs at least, so that
@@ -107,7 +108,7 @@ pub fn within_little(pack: &Path, options: ModelOptions, is_room: bool) -> Resul
     if is_room {
         return Ok(options.residency(Residency::Stream { budget_bytes: 2 * least }));
     }
-    let options = options.kv_bytes(KV_TOKENS * plan.kv_bytes_per_token);
+    let options = options.kv_bytes(KV_TOKENS * plan.sessions as u64 * plan.kv_bytes_per_token);
     let budget_bytes = least + Model::plan(pack, &options)?.smallest_budget;
     Ok(options.residency(Residency::Stream { budget_bytes }))
 }

@@ -157,7 +157,8 @@ fn base(app: &App) -> Result<Base, ApiError> {
     let loaded = app.loaded()?;
     Ok(Base {
         pack: loaded.pack.clone(),
-        options: loaded.options.clone(),
+        // It keeps no states of prompts.
+        options: loaded.options.clone().reserve(0),
         vocabulary: Arc::clone(&loaded.vocabulary),
     })
 }
