@@ -51,7 +51,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "KEY", env = "RWKV_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
 
-    /// Let pages of this origin, such as https://example.org, use the API from a browser; may be repeated
+    /// Let pages of this origin, such as `https://example.org`, use the API from a browser; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub cors_origin: Vec<String>,
 
