@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use rwkv_model::{Identity, State};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 
+use crate::directories;
 use crate::exit::Stop;
 use crate::template::{self, BETWEEN};
 use crate::vocabulary::Vocabulary;
@@ -74,16 +75,13 @@ impl Session {
     /// The file cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let failed = || format!("state {}: cannot be written", path.display());
-        let dir = directory_of(path);
-        let plain = NamedTempFile::with_prefix_in(".rwkv-state-", &dir).with_context(failed)?;
+        let plain =
+            NamedTempFile::with_prefix_in(".rwkv-state-", directories::of(path)).with_context(failed)?;
         self.state.save(plain.path())?;
         let bytes = fs::read(plain.path()).with_context(failed)?;
         let (header, data) = split(&bytes)?;
         let header = with_tail(header, &self.tail)?;
-        let mut builder = tempfile::Builder::new();
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = builder.prefix(".rwkv-state-").tempfile_in(&dir).with_context(failed)?;
+        let mut file = directories::file_beside(path, ".rwkv-state-").with_context(failed)?;
         file.write_all(&(header.len() as u64).to_le_bytes()).with_context(failed)?;
         file.write_all(&header).with_context(failed)?;
         file.write_all(data).with_context(failed)?;
@@ -129,23 +127,16 @@ impl Tail {
 
 /// Checks early that a file can be made at `path`, before hours of work would be lost.
 pub fn check_writable(option: &str, path: &Path) -> Result<()> {
-    let dir = directory_of(path);
+    let dir = directories::of(path);
     if path.is_dir() {
         return Err(Stop::usage(format!(
             "{option} {}: is a directory; expected the name of a file",
             path.display()
         )));
     }
-    tempfile::tempfile_in(&dir)
+    tempfile::tempfile_in(dir)
         .map(drop)
         .with_context(|| format!("{option} {}: nothing can be written there", path.display()))
-}
-
-fn directory_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
-        _ => PathBuf::from("."),
-    }
 }
 
 /// The header and the data of a safetensors file.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 use super::Read;
+use crate::directories;
 
 /// The one process.
 const PROCESS: u32 = 1;
@@ -52,16 +53,7 @@ impl ChromeTrace {
     /// # Errors
     /// No file can be made beside `path`.
     pub fn create(path: &Path) -> Result<ChromeTrace> {
-        let dir = match path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder
-            .prefix(".rwkv-trace-")
-            .tempfile_in(dir)
+        let file = directories::file_beside(path, ".rwkv-trace-")
             .with_context(|| format!("--trace-file {}: nothing can be written there", path.display()))?;
         let mut trace = ChromeTrace {
             path: path.to_owned(),

@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
+use crate::directories;
+
 /// A safetensors file of F32 tensors, which are written piece by piece in any order. What is never written is zero.
 ///
 /// It takes its name when it is finished, so that nothing half-written is ever seen under it.
@@ -47,11 +49,7 @@ impl TensorFile {
         let data = 8 + header.len() as u64;
         places.values_mut().for_each(|place| place.begin += data);
 
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder.prefix(".rwkv-logits-").tempfile_in(dir).with_context(|| unwritable(path))?;
+        let file = directories::file_beside(path, ".rwkv-logits-").with_context(|| unwritable(path))?;
         let begin = |mut file: &File| -> io::Result<()> {
             file.write_all(&(header.len() as u64).to_le_bytes())?;
             file.write_all(header.as_bytes())?;
