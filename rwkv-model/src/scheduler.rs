@@ -125,6 +125,7 @@ impl Scheduler {
             most_rows,
             is_paced: options.rows.is_none(),
             totals,
+            last_events: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("rwkv-engine".into()).spawn(|| engine.run());
         let thread = thread.map_err(|error| {

@@ -8,7 +8,7 @@ use super::inbox::{Inbox, Taken};
 use super::pace::Pace;
 use super::prefix::{LEAST_TOKENS, PrefixCache};
 use super::request::{OnSweep, TokenBytes};
-use super::session::{End, Ended, Ending, Pending, Session};
+use super::session::{End, Ended, Ending, LastEvent, Pending, Session};
 use super::stats::SchedulerStats;
 use super::sweep::{SweepReport, SweptSession, share};
 use crate::error::{ErrorKind, ModelError};
@@ -41,6 +41,8 @@ pub(super) struct Engine {
     /// Whether sweeps with decoding sessions have fewer, by the pace.
     pub is_paced: bool,
     pub totals: SchedulerStats,
+    /// What the sessions that ended are still to be told.
+    pub last_events: Vec<LastEvent>,
 }
 
 impl Engine {
@@ -52,10 +54,12 @@ impl Engine {
         self.inbox.close();
         let lost = || End::Failed(ModelError::new(ErrorKind::Engine, "the engine has stopped by a panic"));
         for session in std::mem::take(&mut self.sessions) {
-            self.count(session.end(lost()).ending);
+            let Ended { ending, last, .. } = session.end(lost());
+            self.ended(ending, last);
         }
         for pending in self.inbox.take_all() {
-            self.count(pending.end(lost()));
+            let (ending, last) = pending.end(lost());
+            self.ended(ending, last);
         }
         self.publish();
         self.prefixes.put_away();
@@ -70,8 +74,8 @@ impl Engine {
                 return;
             };
             for (pending, end) in ended {
-                let ending = pending.end(end);
-                self.count(ending);
+                let (ending, last) = pending.end(end);
+                self.ended(ending, last);
             }
             begin.into_iter().for_each(|pending| self.begin(pending));
             let now = Instant::now();
@@ -80,6 +84,9 @@ impl Engine {
                 false => session.check(now),
             });
             if !self.sessions.is_empty() {
+                if !self.last_events.is_empty() {
+                    self.publish();
+                }
                 self.sweep();
             }
             self.publish();
@@ -196,8 +203,8 @@ impl Engine {
     /// Ends a session, and keeps what others may go on from.
     fn end(&mut self, mut session: Session, end: End) {
         let (reuse, checkpoint) = (session.request.reuse, session.checkpoint.take());
-        let Ended { ending, tokens, state } = session.end(end);
-        self.count(ending);
+        let Ended { ending, tokens, state, last } = session.end(end);
+        self.ended(ending, last);
         if !reuse || ending == Ending::Failed {
             return;
         }
@@ -211,7 +218,9 @@ impl Engine {
         }
     }
 
-    fn count(&mut self, ending: Ending) {
+    /// Counts an end; who asked for the session is told when it is to be seen.
+    fn ended(&mut self, ending: Ending, last: LastEvent) {
+        self.last_events.push(last);
         let totals = &mut self.totals;
         *match ending {
             Ending::Completed => &mut totals.completed,
@@ -221,7 +230,7 @@ impl Engine {
         } += 1;
     }
 
-    /// Lets others see the counters.
+    /// Lets others see the counters, then tells whose sessions ended.
     fn publish(&mut self) {
         let totals = &mut self.totals;
         totals.running = self.sessions.len();
@@ -231,6 +240,7 @@ impl Engine {
         totals.cache = self.model.cache_stats();
         totals.kv_bytes = self.model.kv_bytes();
         self.inbox.publish(totals);
+        self.last_events.drain(..).for_each(LastEvent::tell);
     }
 }
 

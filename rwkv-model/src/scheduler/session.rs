@@ -43,6 +43,20 @@ pub(super) struct Ended {
     pub tokens: Vec<u32>,
     /// Unless it went to the one who asked for it.
     pub state: Option<State>,
+    pub last: LastEvent,
+}
+
+/// The event that says how a session ended, and its sink. It is told when all else that follows from the end is done, so that
+/// whoever hears it finds the session counted and its state kept.
+#[must_use]
+pub(super) struct LastEvent(Option<(Sink, SessionEvent)>);
+
+impl LastEvent {
+    pub fn tell(self) {
+        if let Some((mut sink, event)) = self.0 {
+            let _ = tell(&mut sink, event);
+        }
+    }
 }
 
 /// How a session ended, for the counters.
@@ -233,7 +247,7 @@ impl Session {
         }
     }
 
-    /// Says that it is over.
+    /// What is left of it, the event that says that it is over among it.
     pub fn end(self, end: End) -> Ended {
         let now = Instant::now();
         let Session { request, state, mut tokens, mut text, mut sink, .. } = self;
@@ -243,10 +257,10 @@ impl Session {
         let reason = match end {
             End::Finished(reason) => reason,
             End::Failed(error) => {
-                let _ = tell(&mut sink, SessionEvent::Failed(error));
-                return Ended { ending, tokens, state: None };
+                let last = LastEvent(Some((sink, SessionEvent::Failed(error))));
+                return Ended { ending, tokens, state: None, last };
             }
-            End::Gone => return Ended { ending, tokens, state: Some(state) },
+            End::Gone => return Ended { ending, tokens, state: Some(state), last: LastEvent(None) },
         };
         let has_rest = !matches!(reason, FinishReason::StopString(_) | FinishReason::Cancelled);
         if has_rest && text.finish() {
@@ -272,8 +286,8 @@ impl Session {
                 decode: now - first_token,
             },
         };
-        let _ = tell(&mut sink, SessionEvent::Finished(Box::new(finished)));
-        Ended { ending, tokens, state: rest }
+        let last = LastEvent(Some((sink, SessionEvent::Finished(Box::new(finished)))));
+        Ended { ending, tokens, state: rest, last }
     }
 
     fn tell(&mut self, event: SessionEvent) -> Result<(), End> {
@@ -283,10 +297,10 @@ impl Session {
 
 impl Pending {
     /// Ends a request that has not begun.
-    pub fn end(mut self, end: End) -> Ending {
+    pub fn end(self, end: End) -> (Ending, LastEvent) {
         let ending = Ending::of(&end);
         let event = match end {
-            End::Gone => return ending,
+            End::Gone => return (ending, LastEvent(None)),
             End::Failed(error) => SessionEvent::Failed(error),
             End::Finished(reason) => SessionEvent::Finished(Box::new(Finished {
                 reason,
@@ -301,8 +315,7 @@ impl Pending {
                 timings: Timings { queued: self.submitted.elapsed(), ..Timings::default() },
             })),
         };
-        let _ = tell(&mut self.sink, event);
-        ending
+        (ending, LastEvent(Some((self.sink, event))))
     }
 
     /// Whether someone, or its time, has ended it.
