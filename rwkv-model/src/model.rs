@@ -125,8 +125,8 @@ impl ModelOptions {
         self
     }
 
-    /// Which reads of weights that stream are verified, by the checksums of their groups. Single rows of the embedding
-    /// have none.
+    /// Which reads of weights that stream are verified, by the checksums of their groups, and for rows of the embedding by
+    /// those of the group's parts.
     pub fn verify_reads(mut self, reads: VerifyReads) -> ModelOptions {
         self.verify_reads = reads;
         self
@@ -217,7 +217,7 @@ pub struct Model {
 impl Model {
     /// Opens a pack.
     ///
-    /// The checksum of each group is verified when the group is first read, or [every time](ModelOptions::verify_reads).
+    /// The checksum of each group, or part of the embedding, is verified when it is first read, or [every time](ModelOptions::verify_reads).
     ///
     /// # Errors
     /// The file cannot be read or is no pack, the pack does not hold a whole model, the weights do not fit,
@@ -275,12 +275,12 @@ impl Model {
         };
         let manifest = pack.manifest().clone();
         let memory_plan = planned.report.clone();
-        let mut cache_options =
-            CacheOptions::default().read_ahead(options.read_ahead).verify_reads(options.verify_reads);
+        let mut cache_options = CacheOptions::default().read_ahead(options.read_ahead);
         if let Some(CacheObserver(observer)) = &options.cache_observer {
             cache_options = cache_options.observer(Arc::clone(observer));
         }
-        let residence = Residence::open(pack, source, &weights, planned, cache_options)?;
+        let residence =
+            Residence::open(pack, source, &weights, planned, cache_options, options.verify_reads)?;
         residence.load()?;
         let identity = Identity::new(weights.config.clone(), manifest.source.xxh3.to_string());
         let residency = memory_plan.residency;

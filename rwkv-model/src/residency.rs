@@ -1,13 +1,17 @@
+mod rows;
+
+use std::fmt::Display;
 use std::sync::Arc;
 
 use rwkv_cache::source::Source;
-use rwkv_cache::{Cache, CacheError, CacheOptions, CacheStats, Group, GroupId, Lease};
+use rwkv_cache::{Cache, CacheOptions, CacheStats, Group, GroupId, Lease, VerifyReads};
 use rwkv_kernels::{Codec, DType, widen};
 use rwkv_pack::Pack;
 
 use crate::budget::Planned;
 use crate::error::{ErrorKind, ModelError, Result};
 use crate::weights::{EmbeddingAt, Weights};
+use rows::Rows;
 
 /// Where the weights are while the model runs. It changes no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,9 +41,15 @@ pub enum Residency {
 pub(crate) struct Residence {
     cache: Cache,
     vectors: Lease,
-    embedding: Option<Lease>,
+    embedding: Embedding,
     sweep: Vec<GroupId>,
     blocks_only: Vec<GroupId>,
+}
+
+/// The group of the embedding.
+enum Embedding {
+    InMemory(Lease),
+    ByRow(Rows),
 }
 
 impl Residence {
@@ -50,21 +60,25 @@ impl Residence {
         weights: &Weights,
         planned: Planned,
         options: CacheOptions,
+        reads: VerifyReads,
     ) -> Result<Residence> {
         let Planned { groups, plan, report } = planned;
         let by_row = matches!(report.residency, Residency::Stream { .. });
-        let verified = weights.embedding.group;
-        let options = options.verify(move |id, bytes| {
-            if by_row && id == verified {
+        let rows = weights.embedding.group;
+        let pack = Arc::new(pack);
+        let verifier = Arc::clone(&pack);
+        let options = options.verify_reads(reads).verify(move |id, bytes| {
+            // For the cache, a group that is read by row is empty.
+            if by_row && id == rows {
                 return Ok(());
             }
-            pack.check_group(id.index(), bytes).map_err(|error| error.to_string())
+            verifier.check_group(id.index(), bytes).map_err(|error| error.to_string())
         });
         let cache = Cache::new(source, groups, plan, options).map_err(failed)?;
         let vectors = cache.lease(weights.vectors).map_err(failed)?;
         let embedding = match by_row {
-            true => None,
-            false => Some(cache.lease(weights.embedding.group).map_err(failed)?),
+            true => Embedding::ByRow(Rows::new(pack, rows, reads)),
+            false => Embedding::InMemory(cache.lease(rows).map_err(failed)?),
         };
         let blocks_only = weights.block_groups();
         let mut sweep = blocks_only.clone();
@@ -107,14 +121,13 @@ impl Residence {
         buffer: &mut Vec<u8>,
         out: &mut Vec<f32>,
     ) -> Result<()> {
-        let begin = token as usize * at.row_bytes;
+        let begin = at.offset_in_group + token as usize * at.row_bytes;
+        let row = begin..begin + at.row_bytes;
         let bytes = match &self.embedding {
-            Some(group) => &group[at.offset_in_group + begin..][..at.row_bytes],
-            None => {
-                buffer.resize(at.row_bytes, 0);
-                let offset = at.offset_in_file + begin as u64;
-                twice(|| self.cache.read_at(offset, buffer)).map_err(failed)?;
-                buffer
+            Embedding::InMemory(group) => &group[row],
+            Embedding::ByRow(rows) => {
+                let within = twice(|| rows.read(&self.cache, row.clone(), buffer)).map_err(failed)?;
+                &buffer[within]
             }
         };
         let dtype = match at.codec {
@@ -132,13 +145,13 @@ impl Residence {
     }
 }
 
-fn twice<T>(mut read: impl FnMut() -> Result<T, CacheError>) -> Result<T, CacheError> {
+fn twice<T, E: Display>(mut read: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     read().or_else(|error| {
         tracing::warn!(%error, "weights could not be read; once more");
         read()
     })
 }
 
-fn failed(error: CacheError) -> ModelError {
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ModelError {
     ModelError::new(ErrorKind::Residency, "the weights cannot be read").caused_by(error)
 }

@@ -30,11 +30,9 @@ pub(crate) struct Weights {
 /// The embedding's rows, which are fetched one by one.
 #[derive(Debug)]
 pub(crate) struct EmbeddingAt {
-    /// The group, where it is kept in memory.
     pub group: GroupId,
-    /// Where the rows begin, within the group and within the file.
+    /// Where the rows begin.
     pub offset_in_group: usize,
-    pub offset_in_file: u64,
     pub codec: Codec,
     pub row_bytes: usize,
 }

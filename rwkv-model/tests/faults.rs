@@ -11,7 +11,9 @@ use std::time::{Duration, SystemTime};
 use rwkv_cache::source::{EIO, Fault, FaultSource, Io, When};
 use rwkv_cache::{ReadAhead, VerifyReads};
 use rwkv_kernels::Codec;
-use rwkv_model::{ErrorKind, Feed, Logits, Model, ModelError, ModelOptions, Residency, Result, State};
+use rwkv_model::{
+    Config, ErrorKind, Feed, Logits, Model, ModelError, ModelOptions, Residency, Result, State,
+};
 use rwkv_pack::Pack;
 use support::random::{Numbers, config};
 use support::{Packed, random_pack};
@@ -204,16 +206,77 @@ fn what_is_an_error_says_where_and_the_model_goes_on() {
                     assert_eq!(error.kind(), ErrorKind::Residency, "{name}");
                     let text = chain(&error);
                     assert!(text.contains(part) && text.contains(streams), "{name}: {text}");
-                    if fault == Fault::WrongBytes {
-                        continue;
-                    }
-                    // All reads, those of single rows of the embedding among them, which have no checksum.
+                    // All reads, those of single rows of the embedding among them.
                     let (failed, _) = lab.strike(phase, When::Always, fault, u64::MAX);
                     let text = chain(&failed.unwrap_or_else(|| panic!("{name}: no error")));
                     assert!(text.contains(part), "{name}: {text}");
                 }
             }
         }
+    });
+}
+
+/// A pack as it was before groups had parts.
+fn without_parts(pack: &[u8]) -> Vec<u8> {
+    let len = 8 + u64::from_le_bytes(pack[..8].try_into().unwrap()) as usize;
+    let mut header: serde_json::Value = serde_json::from_slice(&pack[8..len]).unwrap();
+    let manifest = &mut header["__metadata__"]["rwkv.pack"];
+    let mut told: serde_json::Value = serde_json::from_str(manifest.as_str().unwrap()).unwrap();
+    let groups = told["groups"].as_array_mut().unwrap();
+    let removed = groups.iter_mut().filter_map(|group| group.as_object_mut().unwrap().remove("parts"));
+    assert_eq!(removed.count(), 1, "the embedding has parts");
+    *manifest = told.to_string().into();
+    let mut text = header.to_string().into_bytes();
+    text.resize(len - 8, b' ');
+    [&pack[..8], &text, &pack[len..]].concat()
+}
+
+#[test]
+fn a_wrong_row_of_the_embedding_is_found() {
+    within_a_minute(|| {
+        let config = Config { vocab: 1500, ..config(2, 3, 32) };
+        let (_, packed) = random_pack(&config, 72, Codec::U8);
+        let bytes = fs::read(&packed.path).unwrap();
+        let embedding = Pack::open(&packed.path).unwrap().manifest().groups[1].clone();
+        let part_len = embedding.parts.as_ref().unwrap().len as usize;
+        assert!(embedding.name == "emb" && embedding.parts.unwrap().checksums.len() == 5);
+        let row_bytes = 2 * config.width;
+        let tokens = Numbers::new(3).tokens(40, config.vocab);
+        let resident = ModelOptions::default().threads(1);
+        let budget_bytes = Model::plan(&packed.path, &resident).unwrap().smallest_budget;
+        let expected = feed(&mut Model::open(&packed.path, resident.clone()).unwrap(), &tokens).unwrap();
+        // The row that lies in two parts, one in the middle of the third, and the last.
+        let straddling = part_len / row_bytes;
+        assert!(!part_len.is_multiple_of(row_bytes));
+        for token in [straddling, 5 * part_len / 2 / row_bytes, config.vocab - 1] {
+            let last_byte = (token + 1) * row_bytes - 1;
+            let wrong = When::Byte(embedding.offset + last_byte as u64);
+            let part = last_byte / part_len;
+            let token = [token as u32];
+            for reads in [VerifyReads::First, VerifyReads::Every] {
+                let source = Arc::new(FaultSource::new(bytes.clone()));
+                let options =
+                    resident.clone().residency(Residency::Stream { budget_bytes }).verify_reads(reads);
+                let pack = Pack::open(&packed.path).unwrap();
+                let mut model = Model::from_source(pack, source.clone(), options).unwrap();
+                source.inject(wrong, Fault::WrongBytes);
+                let elsewhere = [(part + 2) % 5 * part_len / row_bytes + 1];
+                feed(&mut model, &elsewhere.map(|token| token as u32)).expect("another part is right");
+                let error = chain(&feed(&mut model, &token).expect_err("a wrong row"));
+                assert!(error.contains("group emb: its bytes have checksum"), "{error}");
+                // A read that is wrong once is read again.
+                source.recover();
+                source.inject_times(wrong, Fault::WrongBytes, 1);
+                feed(&mut model, &token).expect("the second read is right");
+                assert!(feed(&mut model, &tokens).unwrap() == expected);
+                // Known parts are not checked again, unless that is asked for.
+                source.inject(wrong, Fault::WrongBytes);
+                assert_eq!(feed(&mut model, &token).is_err(), reads == VerifyReads::Every);
+            }
+        }
+        fs::write(&packed.path, without_parts(&bytes)).unwrap();
+        let mut old = streaming(&packed.path, Io::Auto);
+        assert!(feed(&mut old, &tokens).unwrap() == expected, "a pack without parts runs");
     });
 }
 

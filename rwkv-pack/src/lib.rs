@@ -15,6 +15,6 @@ pub use dtype::{DType, UnknownDType};
 pub use error::{PackError, PackErrorKind};
 pub use format::FileFormat;
 pub use pack::{
-    Checksum, ChecksumSyntax, Group, GroupSpec, MANIFEST_KEY, Manifest, PACK_VERSION, PAGE, Pack, PackSpec,
-    PackedTensor, SourceInfo, TENSOR_ALIGN, TensorSpec, Writer,
+    Checksum, ChecksumSyntax, Group, GroupSpec, MANIFEST_KEY, MAX_PART_LEN, Manifest, PACK_VERSION, PAGE,
+    Pack, PackSpec, PackedTensor, Parts, SourceInfo, TENSOR_ALIGN, TensorSpec, Writer,
 };

@@ -92,6 +92,7 @@ fn pack() {
         let grown = groups[2]["tensors"][1]["len"].as_u64().unwrap() + LARGE;
         groups[2]["tensors"][1]["len"] = grown.into();
         groups[2]["len"] = (groups[2]["len"].as_u64().unwrap() + LARGE).into();
+        groups[2].as_object_mut().unwrap().remove("parts");
         groups[3]["offset"] = (last.offset + LARGE).into();
         let moved = header["ffn.more"]["data_offsets"][0].as_u64().unwrap();
         header["ffn.more"]["shape"] = serde_json::json!([grown]);

@@ -46,6 +46,34 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
+fn parts_of_a_group_are_checked_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("m.rwkv");
+    small_pack(&path);
+    let pack = Pack::open(&path).unwrap();
+    let with_parts = pack.manifest().groups.iter().filter(|group| group.parts.is_some());
+    assert_eq!(with_parts.map(|group| group.name.as_str()).collect::<Vec<_>>(), ["blocks.0.key"]);
+    let group = &pack.manifest().groups[2];
+    let mut buf = Vec::new();
+    pack.read_group(2, &mut buf).unwrap();
+    assert_eq!(buf.len(), 3 * 4096);
+    for (part, bytes) in buf.chunks_mut(4096).enumerate() {
+        pack.check_part(2, part, bytes).unwrap();
+        let short = pack.check_part(2, part, &bytes[1..]).unwrap_err();
+        assert_eq!(short.kind(), PackErrorKind::Truncated);
+        bytes[4095] ^= 1;
+        let error = pack.check_part(2, part, bytes).unwrap_err();
+        assert_eq!(error.kind(), PackErrorKind::Checksum);
+        let offset = group.offset + 4096 * part as u64;
+        assert_eq!((error.group(), error.offset()), (Some("blocks.0.key"), Some(offset)));
+    }
+    let mut odd = spec(SMALL);
+    odd.groups[0].part_len = Some(100);
+    let error = Writer::create(&path, odd).unwrap_err();
+    assert!(error.to_string().contains("a part has whole pages"), "{error}");
+}
+
+#[test]
 fn slabs_make_the_same_file_as_whole_tensors() {
     let directory = tempfile::tempdir().unwrap();
     let whole = directory.path().join("whole");

@@ -17,6 +17,10 @@ use crate::names::{LowRank, Matrix, Role, Side, block_vectors, canonical, low_ra
 /// The largest number that f16 holds.
 const F16_MAX: f32 = 65504.0;
 
+/// Bytes of the embedding that have a checksum of their own. A row is checked together with its neighbours when one of them is
+/// read for the first time: little more than the row to a disk, and checksums of some 100 KB for a table of 256 MB.
+const EMBEDDING_PART: u64 = 64 << 10;
+
 /// A group of the pack to be written.
 pub(super) struct PlannedGroup {
     name: String,
@@ -62,7 +66,8 @@ impl PlannedGroup {
 
     pub fn spec(&self) -> GroupSpec {
         let tensors = self.tensors.iter().map(|tensor| tensor.spec.clone()).collect();
-        GroupSpec { name: self.name.clone(), swept: self.swept, tensors }
+        let part_len = (self.name == packed::EMBEDDING).then_some(EMBEDDING_PART);
+        GroupSpec { name: self.name.clone(), swept: self.swept, part_len, tensors }
     }
 }
 

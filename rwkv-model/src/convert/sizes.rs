@@ -84,6 +84,8 @@ mod tests {
                 assert!(shift <= 4096, "{name} {codec}: a header longer by {shift} bytes");
                 written.groups.iter_mut().for_each(|group| {
                     (group.checksum, group.offset) = (Checksum::default(), group.offset - shift);
+                    let parts = group.parts.iter_mut().flat_map(|parts| &mut parts.checksums);
+                    parts.for_each(|checksum| *checksum = Checksum::default());
                 });
                 written.source = SourceInfo::default();
                 assert_eq!(written, planned, "{name} {codec}");

@@ -165,13 +165,7 @@ fn resolve_embedding(index: &Index<'_>, config: &Config) -> Result<EmbeddingAt> 
     if tensor.len != expected {
         bail!(Pack, "tensor {} has {} bytes; expected {expected}", tensor.name, tensor.len);
     }
-    Ok(EmbeddingAt {
-        group: GroupId::new(group),
-        offset_in_group: tensor.range().start,
-        offset_in_file: index.groups[group].offset + tensor.offset_in_group,
-        codec,
-        row_bytes,
-    })
+    Ok(EmbeddingAt { group: GroupId::new(group), offset_in_group: tensor.range().start, codec, row_bytes })
 }
 
 fn resolve_head(index: &Index<'_>, config: &Config) -> Result<Vec<HeadPart>> {

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::PackError;
 use crate::header::MAX_RANK;
-use crate::pack::manifest::{Checksum, Group, Manifest, PackedTensor};
+use crate::pack::manifest::{Checksum, Group, Manifest, PackedTensor, Parts};
 use crate::pack::spec::PackSpec;
 use crate::pack::{MANIFEST_KEY, MAX_PACK_HEADER_LEN, PACK_VERSION, PAD_PREFIX, PAGE, TENSOR_ALIGN};
 
@@ -81,12 +81,25 @@ impl Layout {
                 });
             }
             let checksum = Checksum::default();
+            let parts = match group.part_len {
+                None => None,
+                Some(part_len) => {
+                    let count = len.div_ceil(part_len);
+                    // Each is 16 digits in the header.
+                    if count > MAX_PACK_HEADER_LEN / 16 {
+                        let line = format!("{count} parts of {part_len} bytes are too many for a header");
+                        return Err(PackError::spec(line).in_group(&group.name));
+                    }
+                    Some(Parts { len: part_len, checksums: vec![checksum; count as usize] })
+                }
+            };
             layout.manifest.groups.push(Group {
                 name: group.name,
                 swept: group.swept,
                 offset,
                 len,
                 checksum,
+                parts,
                 tensors,
             });
             offset = offset.checked_add(len).ok_or_else(overflow)?;

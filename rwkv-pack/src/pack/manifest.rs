@@ -9,7 +9,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{PackError, PackErrorKind};
-use crate::pack::PACK_VERSION;
+use crate::pack::{MAX_PART_LEN, PACK_VERSION, PAGE};
 
 /// An XXH3-64 hash with seed 0. Written as 16 lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -104,8 +104,26 @@ pub struct Group {
     pub len: u64,
     /// The checksum of these `len` bytes.
     pub checksum: Checksum,
+    /// Checksums of its parts, for a group that is not always read as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
     /// The tensors, in the order of their bytes.
     pub tensors: Vec<PackedTensor>,
+}
+
+/// The parts of a group: runs of equal length, the last of which may be shorter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// The length of a part in bytes: a multiple of [`PAGE`](crate::PAGE), at most [`MAX_PART_LEN`](crate::MAX_PART_LEN).
+    pub len: u64,
+    /// The checksum of each part.
+    pub checksums: Vec<Checksum>,
+}
+
+impl Parts {
+    pub(crate) fn is_right_len(len: u64) -> bool {
+        len.is_multiple_of(PAGE) && (PAGE..=MAX_PART_LEN).contains(&len)
+    }
 }
 
 /// A tensor in a group.
@@ -159,15 +177,41 @@ impl Group {
         self.check_sum(Checksum::of(bytes))
     }
 
-    pub(crate) fn check_sum(&self, found: Checksum) -> Result<(), PackError> {
-        if found == self.checksum {
-            return Ok(());
+    /// Checks that `bytes` are the bytes of part `index` of this group.
+    ///
+    /// # Errors
+    ///
+    /// When their number or their checksum is another one. The error names the group and the part's offset in the file.
+    ///
+    /// # Panics
+    ///
+    /// If the group has no part `index`.
+    pub fn check_part(&self, index: usize, bytes: &[u8]) -> Result<(), PackError> {
+        let count = self.parts.as_ref().map_or(0, |parts| parts.checksums.len());
+        let Some(parts) = self.parts.as_ref().filter(|_| index < count) else {
+            panic!("part {index} of group {}, which has {count} parts", self.name)
+        };
+        let begin = parts.len.saturating_mul(index as u64);
+        let len = parts.len.min(self.len.saturating_sub(begin));
+        let offset = self.offset.saturating_add(begin);
+        if bytes.len() as u64 != len {
+            let line = format!("was given {} bytes, the part has {len}", bytes.len());
+            return Err(PackError::new(PackErrorKind::Truncated, line).in_group(&self.name).at(offset));
         }
+        let (found, expected) = (Checksum::of(bytes), parts.checksums[index]);
+        if found == expected { Ok(()) } else { Err(self.damaged(found, expected, offset)) }
+    }
+
+    pub(crate) fn check_sum(&self, found: Checksum) -> Result<(), PackError> {
+        let expected = self.checksum;
+        if found == expected { Ok(()) } else { Err(self.damaged(found, expected, self.offset)) }
+    }
+
+    fn damaged(&self, found: Checksum, expected: Checksum, offset: u64) -> PackError {
         let line = format!(
-            "its bytes have checksum {found}, expected {}: the file is damaged, make or download it again",
-            self.checksum
+            "its bytes have checksum {found}, expected {expected}: the file is damaged, make or download it again"
         );
-        Err(PackError::new(PackErrorKind::Checksum, line).in_group(&self.name).at(self.offset))
+        PackError::new(PackErrorKind::Checksum, line).in_group(&self.name).at(offset)
     }
 }
 

@@ -8,7 +8,7 @@ mod reader;
 mod spec;
 mod writer;
 
-pub use manifest::{Checksum, ChecksumSyntax, Group, Manifest, PackedTensor, SourceInfo};
+pub use manifest::{Checksum, ChecksumSyntax, Group, Manifest, PackedTensor, Parts, SourceInfo};
 pub use reader::Pack;
 pub use spec::{GroupSpec, PackSpec, TensorSpec};
 pub use writer::Writer;
@@ -18,6 +18,9 @@ pub const PAGE: u64 = 4096;
 
 /// Inside a group, tensors begin at multiples of this many bytes.
 pub const TENSOR_ALIGN: u64 = 64;
+
+/// The longest part of a group in bytes, so that a part is read in little memory.
+pub const MAX_PART_LEN: u64 = 1 << 20;
 
 /// The version of the manifest that this crate writes, and the only one that it reads.
 pub const PACK_VERSION: u32 = 1;

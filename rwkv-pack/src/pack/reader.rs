@@ -12,8 +12,8 @@ use crate::error::{PackError, PackErrorKind};
 use crate::format::Container;
 use crate::header::{Header, StoredTensor};
 use crate::input::InputFile;
-use crate::pack::manifest::{Checksum, Group, Manifest, PackedTensor};
-use crate::pack::{MANIFEST_KEY, MAX_PACK_HEADER_LEN, PAD_PREFIX, PAGE, TENSOR_ALIGN};
+use crate::pack::manifest::{Checksum, Group, Manifest, PackedTensor, Parts};
+use crate::pack::{MANIFEST_KEY, MAX_PACK_HEADER_LEN, MAX_PART_LEN, PAD_PREFIX, PAGE, TENSOR_ALIGN};
 
 /// An open pack whose every statement about its own layout was checked.
 ///
@@ -76,6 +76,19 @@ impl Pack {
     /// If there is no group `index`.
     pub fn check_group(&self, index: usize, bytes: &[u8]) -> Result<(), PackError> {
         self.group(index).check(bytes).map_err(|error| error.in_file(self.path()))
+    }
+
+    /// Checks that `bytes` are the bytes of part `part` of group `index`.
+    ///
+    /// # Errors
+    ///
+    /// When their number or their checksum is another one. The error names the file, the group and the part's offset.
+    ///
+    /// # Panics
+    ///
+    /// If there is no group `index`, or it has no part `part`.
+    pub fn check_part(&self, index: usize, part: usize, bytes: &[u8]) -> Result<(), PackError> {
+        self.group(index).check_part(part, bytes).map_err(|error| error.in_file(self.path()))
     }
 
     /// Reads group `index` into `buf`, replacing what it held, and checks it.
@@ -172,6 +185,17 @@ fn check_groups(manifest: &Manifest, data_start: u64, file_len: u64) -> Result<(
         }
         if len == 0 || !len.is_multiple_of(PAGE) || !offset.is_multiple_of(PAGE) {
             return fail(format!("{len} bytes at {offset:#x} are not whole pages of {PAGE} bytes"));
+        }
+        if let Some(Parts { len: part_len, checksums }) = &group.parts {
+            if !Parts::is_right_len(*part_len) {
+                return fail(format!(
+                    "its parts of {part_len} bytes are not whole pages of {PAGE} bytes, or larger than {MAX_PART_LEN}"
+                ));
+            }
+            let (found, count) = (checksums.len(), len.div_ceil(*part_len));
+            if found as u64 != count {
+                return fail(format!("has checksums of {found} parts, expected {count}"));
+            }
         }
         check_tensors(group)?;
         expected = end;

@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::error::PackError;
 use crate::pack::PAD_PREFIX;
 use crate::pack::layout::Layout;
-use crate::pack::manifest::{Manifest, SourceInfo};
+use crate::pack::manifest::{Manifest, Parts, SourceInfo};
 
 /// What a pack shall hold. All sizes follow from it, so that a [`Writer`](crate::Writer) can lay out the file at once.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,9 @@ pub struct GroupSpec {
     pub name: String,
     /// Whether every token needs all of this group's bytes.
     pub swept: bool,
+    /// The length of its parts in bytes, if parts of it are read and checked alone: a multiple of
+    /// [`PAGE`](crate::PAGE), at most [`MAX_PART_LEN`](crate::MAX_PART_LEN).
+    pub part_len: Option<u64>,
     /// The tensors, in the order in which they will be written. At least one.
     pub tensors: Vec<TensorSpec>,
 }
@@ -96,6 +99,9 @@ impl PackSpec {
             }
             if group.tensors.is_empty() {
                 return fail("a group has at least one tensor");
+            }
+            if group.part_len.is_some_and(|len| !Parts::is_right_len(len)) {
+                return fail("a part has whole pages, and at most a MiB");
             }
             for tensor in &group.tensors {
                 let name = tensor.name.as_str();

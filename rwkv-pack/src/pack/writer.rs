@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::{PackError, PackErrorKind, shown};
 use crate::pack::PAGE;
 use crate::pack::layout::Layout;
-use crate::pack::manifest::{Checksum, Manifest};
+use crate::pack::manifest::{Checksum, Group, Manifest, Parts};
 use crate::pack::spec::PackSpec;
 
 /// Writes a pack from front to back.
@@ -130,16 +130,58 @@ struct Body<W> {
     piece: usize,
     /// Its bytes so far.
     written: u64,
-    hash: Group,
+    hash: GroupHash,
     failed: bool,
 }
 
-/// The hash of the group that is being written.
-struct Group(Box<Xxh3>);
+/// The hashes of the group that is being written, and of its part.
+#[derive(Default)]
+struct GroupHash {
+    whole: Box<Xxh3>,
+    part: Box<Xxh3>,
+    /// Bytes of the group so far, where it has parts.
+    len: u64,
+}
 
-impl std::fmt::Debug for Group {
+impl GroupHash {
+    fn update(&mut self, parts: Option<&mut Parts>, bytes: &[u8]) {
+        self.whole.update(bytes);
+        let Some(parts) = parts else { return };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = parts.len - self.len % parts.len;
+            let (now, later) =
+                rest.split_at(usize::try_from(room).map_or(rest.len(), |room| room.min(rest.len())));
+            self.part.update(now);
+            self.len += now.len() as u64;
+            if self.len.is_multiple_of(parts.len) {
+                self.end_part(parts);
+            }
+            rest = later;
+        }
+    }
+
+    fn end_part(&mut self, parts: &mut Parts) {
+        parts.checksums[((self.len - 1) / parts.len) as usize] = Checksum(self.part.digest());
+        self.part.reset();
+    }
+
+    /// Writes the checksums down, and begins anew.
+    fn end_group(&mut self, group: &mut Group) {
+        group.checksum = Checksum(self.whole.digest());
+        if let Some(parts) = &mut group.parts
+            && !self.len.is_multiple_of(parts.len)
+        {
+            self.end_part(parts);
+        }
+        self.whole.reset();
+        self.len = 0;
+    }
+}
+
+impl std::fmt::Debug for GroupHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:016x}", self.0.digest())
+        write!(f, "{:016x}", self.whole.digest())
     }
 }
 
@@ -147,7 +189,7 @@ impl<W: Write + Seek> Body<W> {
     fn start(mut sink: W, layout: Layout) -> Result<Self, PackError> {
         let header = layout.header()?;
         sink.write_all(&header).map_err(cannot_write)?;
-        Ok(Self { sink, layout, piece: 0, written: 0, hash: Group(Box::default()), failed: false })
+        Ok(Self { sink, layout, piece: 0, written: 0, hash: GroupHash::default(), failed: false })
     }
 
     fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), PackError> {
@@ -180,16 +222,15 @@ impl<W: Write + Seek> Body<W> {
             self.failed = true;
             return Err(cannot_write(error));
         }
-        self.hash.0.update(bytes);
-        self.written += bytes.len() as u64;
         let piece = &self.layout.pieces[self.piece];
+        self.hash.update(self.layout.manifest.groups[piece.group].parts.as_mut(), bytes);
+        self.written += bytes.len() as u64;
         if self.written == piece.len {
             let group = piece.group;
             self.piece += 1;
             self.written = 0;
             if self.layout.pieces.get(self.piece).is_none_or(|next| next.group != group) {
-                self.layout.manifest.groups[group].checksum = Checksum(self.hash.0.digest());
-                self.hash.0.reset();
+                self.hash.end_group(&mut self.layout.manifest.groups[group]);
             }
         }
         Ok(())
@@ -271,7 +312,12 @@ mod tests {
             stored_dtype: DType::U8,
             stored_shape: vec![5000],
         };
-        let group = |name: &str| GroupSpec { name: name.into(), swept: true, tensors: vec![tensor(name)] };
+        let group = |name: &str| GroupSpec {
+            name: name.into(),
+            swept: true,
+            part_len: None,
+            tensors: vec![tensor(name)],
+        };
         let groups = vec![group("a"), group("b")];
         let spec = PackSpec { model: "m".into(), tokenizer: None, source: SourceInfo::default(), groups };
         let disk = Disk { bytes: Cursor::default(), room };

@@ -107,6 +107,30 @@ fn pack_manifests() {
             "group blocks.0.key: its bytes have checksum",
         ),
         (
+            "empty parts",
+            told(&|it| it["groups"][2]["parts"]["len"] = 0.into()),
+            Malformed,
+            "group blocks.0.key: its parts of 0 bytes are not whole pages",
+        ),
+        (
+            "parts of no pages",
+            told(&|it| it["groups"][2]["parts"]["len"] = 4097.into()),
+            Malformed,
+            "its parts of 4097 bytes are not whole pages",
+        ),
+        (
+            "part missing",
+            told(&|it| drop(it["groups"][2]["parts"]["checksums"].as_array_mut().unwrap().pop())),
+            Malformed,
+            "group blocks.0.key: has checksums of 2 parts, expected 3",
+        ),
+        (
+            "larger parts",
+            told(&|it| it["groups"][2]["parts"]["len"] = (1u64 << 40).into()),
+            Malformed,
+            "or larger than 1048576",
+        ),
+        (
             "tensor offset",
             told(&|it| it["groups"][0]["tensors"][1]["offset_in_group"] = 1.into()),
             Malformed,

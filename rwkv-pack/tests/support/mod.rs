@@ -89,6 +89,7 @@ pub fn spec(groups: &[(&str, &[(&str, usize)])]) -> PackSpec {
     let group = |&(name, tensors): &(&str, &[(&str, usize)])| GroupSpec {
         name: name.into(),
         swept: name != "vectors",
+        part_len: (name == "blocks.0.key").then_some(4096),
         tensors: tensors.iter().map(|&(name, len)| tensor(name, len)).collect(),
     };
     PackSpec {
