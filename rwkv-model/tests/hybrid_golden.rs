@@ -1,14 +1,18 @@
 //! The oracle's RWKV-X cases: logits and states of the official implementations.
 //!
-//! Not followed, in whole or from some call on:
+//! The reference has one rule for a call of many tokens, and another for a call of one. Here there is one, for each token, so a case is
+//! followed as far as its calls are what some policy does token by token, and the state is given that policy before the call.
 //!
-//! - `*-chunkprefill.*`, `old-all.*`, `old-default.long8100`: beyond the short limit the reference feeds a prompt in pieces that do not
-//!   see each other, nor the cache, so that logits depend on how a prompt is split. Calls before that are followed.
-//! - `old-topk.*`, `repo-sparse.*`, `repo-manage.*`: the first call is beyond the short limit, and attends to all rows or to its own piece;
-//!   here each token attends as it would if it came alone. `rwkvx-steps.json` has the same prompt token by token.
-//! - `old-compress.*`: the reference compresses between calls, and votes with the layer norm's output when a call has many
-//!   tokens; here it is done between tokens, by the rule for one.
-//! - `mem-*`: a prompt's attention memory replaces the cache, and tokens do not see themselves: it cannot be split at all.
+//! | case | calls followed | why no more |
+//! |---|---|---|
+//! | `old-full.*` | all | |
+//! | `old-topk.overflow` | all: prompts attend to all rows, steps choose chunks | |
+//! | `old-compress.overflow` | 3 of 5, with two compressions | then a prompt compresses the cache, with votes by the layer norm's output instead of queries |
+//! | `repo-default.long8800` | 2 of 4 | then a prompt is beyond the short limit: its pieces see neither each other nor the cache |
+//! | `old-chunkprefill.overflow`, `old-all.overflow`, `old-default.long8100`, `repo-sparse.overflow`, `repo-manage.overflow` | none | the first prompt is beyond the short limit |
+//! | `mem-*` | none | a prompt's memory replaces the cache, and tokens do not see themselves: it cannot be split |
+//!
+//! `rwkvx-steps.json` has the prompt of the `overflow` cases token by token, with chosen chunks and with compression.
 
 mod support;
 
@@ -22,15 +26,39 @@ use support::{Packed, oracle, oracle_json, pack};
 
 const TOLERANCE: f32 = 1e-4;
 
-/// How many of a case's calls are followed, and by which policy; all if `None`.
-fn followed(name: &str) -> Option<(Attention, Option<usize>)> {
-    let (_, case) = name.split_once('.')?;
-    match case {
-        "old-default.long8100" => None,
-        "repo-default.long8800" => Some((Attention::TopK(TopK::default()), Some(2))),
-        _ if case.starts_with("old-full.") => Some((Attention::Full, None)),
-        _ => None,
+/// The policies of those calls of a case that are followed, which come before those that are not.
+fn followed(name: &str, calls: usize) -> Vec<Attention> {
+    let full = Attention::Full;
+    let compression = Some(Compression { above: 80, keep: 48, window: 16 });
+    let compressing = Attention::TopK(TopK { short_rows: 1000, compression, ..TopK::new(16, 2) });
+    let choosing = Attention::TopK(TopK { short_rows: 48, ..TopK::new(16, 2) });
+    match name.split_once('.').map_or("", |(_, case)| case) {
+        "old-topk.overflow" => vec![full, choosing, full, full, choosing],
+        "old-compress.overflow" => vec![full, compressing, full],
+        "repo-default.long8800" => vec![Attention::TopK(TopK::default()); 2],
+        case if case.starts_with("old-full.") => vec![full; calls],
+        _ => Vec::new(),
     }
+}
+
+/// The same state with another policy, which a caller of the reference chooses for each call. Here it is written in the state.
+fn attending(state: &State, attention: Attention) -> State {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    state.save(file.path()).unwrap();
+    let bytes = std::fs::read(file.path()).unwrap();
+    let begin = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..begin]).unwrap();
+    let metadata = &mut header["__metadata__"]["rwkv.state"];
+    let mut told: Value = serde_json::from_str(metadata.as_str().unwrap()).unwrap();
+    told["cache"]["attention"] = serde_json::to_value(attention).unwrap();
+    *metadata = told.to_string().into();
+    let mut header = header.to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], &header, &bytes[begin..]].concat();
+    std::fs::write(file.path(), bytes).unwrap();
+    let changed = State::load(file.path(), state.identity()).unwrap();
+    assert_eq!((changed.attention(), changed.tokens()), (attention, state.tokens()));
+    changed
 }
 
 fn floats(file: &SafeTensors<'_>, name: &str) -> Option<Vec<f32>> {
@@ -83,20 +111,25 @@ fn dump(state: &State) -> Vec<(String, Vec<f32>)> {
 fn logits_and_states_agree_with_the_official_implementations() {
     let Some(index) = oracle_json("index.json") else { return };
     let mut packs: HashMap<String, Packed> = HashMap::new();
-    let (mut cases, mut dumps, mut failures) = (0, 0, Vec::new());
+    let (mut cases, mut calls_followed, mut dumps, mut failures) = (0, 0, 0, Vec::new());
     for case in index["cases"].as_array().unwrap() {
         let (name, file) = (case["name"].as_str().unwrap(), case["model"].as_str().unwrap());
-        let Some((attention, most)) = followed(name) else { continue };
+        let calls = case["calls"].as_array().unwrap();
+        let policies = followed(name, calls.len());
+        let Some(&first) = policies.first() else { continue };
         cases += 1;
+        calls_followed += policies.len();
         let packed = packs
             .entry(file.to_owned())
             .or_insert_with(|| pack(&oracle(file).expect("a model of the oracle"), Codec::F32));
-        let mut model = open(packed, attention);
+        let mut model = open(packed, first);
         let bytes = std::fs::read(oracle(case["golden_file"].as_str().unwrap()).unwrap()).unwrap();
         let golden = SafeTensors::deserialize(&bytes).unwrap();
         let mut state = model.new_state();
-        let calls = case["calls"].as_array().unwrap();
-        for (j, call) in calls.iter().enumerate().take(most.unwrap_or(calls.len())) {
+        for (j, (call, &attention)) in calls.iter().zip(&policies).enumerate() {
+            if state.attention() != attention {
+                state = attending(&state, attention);
+            }
             let logits = run_call(&mut model, &mut state, call);
             let expected = floats(&golden, &format!("{name}.{j}")).expect("golden logits");
             let worst = distance(&logits, &expected);
@@ -104,7 +137,7 @@ fn logits_and_states_agree_with_the_official_implementations() {
                 failures.push(format!("{name}.{j}: logits off by {worst:e}"));
             }
         }
-        for (tensor, values) in dump(&state).into_iter().filter(|_| most.is_none()) {
+        for (tensor, values) in dump(&state).into_iter().filter(|_| policies.len() == calls.len()) {
             if let Some(expected) = floats(&golden, &format!("{name}.state.{tensor}")) {
                 dumps += 1;
                 let worst = distance(&values, &expected);
@@ -114,7 +147,8 @@ fn logits_and_states_agree_with_the_official_implementations() {
             }
         }
     }
-    assert!(cases >= 14 && dumps >= 9, "{cases} cases and {dumps} state dumps are too few to be all of them");
+    assert!(cases >= 16 && calls_followed >= 34, "{calls_followed} calls of {cases} cases are not all");
+    assert!(dumps >= 18, "{dumps} tensors of states are not all");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
