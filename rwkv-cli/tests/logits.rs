@@ -210,3 +210,136 @@ fn captures_that_make_no_sense() {
     lab.run("logits tiny.rwkv --tokens 1 --capture thoughts -o x").fails(2, "invalid value 'thoughts'");
     assert!(!lab.path("x").exists());
 }
+
+/// A file of tensors: BF16 or F32, row after row.
+struct Tensors(Vec<u8>);
+
+impl Tensors {
+    fn of(file: &str) -> Tensors {
+        Tensors(fs::read(oracle(file).expect("a file of the oracle")).expect("it can be read"))
+    }
+
+    fn get(&self, name: &str) -> Option<Vec<f64>> {
+        let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        let tensor = file.tensor(name).ok()?;
+        let values = match tensor.dtype() {
+            safetensors::Dtype::BF16 => {
+                let value = |b: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
+                tensor.data().chunks_exact(2).map(value).collect::<Vec<f32>>()
+            }
+            _ => {
+                tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            }
+        };
+        Some(values.into_iter().map(f64::from).collect())
+    }
+
+    /// `norm` of a row, with the weights of this name.
+    fn norm(&self, name: &str, row: &[f64]) -> Vec<f64> {
+        let [weight, bias] = ["weight", "bias"].map(|part| self.get(&format!("{name}.{part}")).expect(name));
+        let mean = row.iter().sum::<f64>() / row.len() as f64;
+        let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / row.len() as f64;
+        let normed = row.iter().map(|x| (x - mean) / (variance + 1e-5).sqrt());
+        normed.zip(weight.iter().zip(&bias)).map(|(x, (weight, bias))| x * weight + bias).collect()
+    }
+
+    /// The product of the matrix of this name with a row.
+    fn times(&self, name: &str, row: &[f64]) -> Vec<f64> {
+        let matrix = self.get(&format!("{name}.weight")).expect(name);
+        matrix
+            .chunks_exact(row.len())
+            .map(|weights| weights.iter().zip(row).map(|(w, x)| w * x).sum())
+            .collect()
+    }
+}
+
+#[track_caller]
+fn near(what: &str, found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let worst = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(worst <= 1e-4, "{what}: off by {worst:e}");
+}
+
+/// The oracle has no embeddings between blocks and no weights of attention, but what the official implementations make of them: the
+/// norms of the last token's before each part of a block, and all keys and values.
+#[test]
+fn captured_embeddings_and_weights_lead_to_the_states_of_the_oracle() {
+    let Some(index) = oracle("index.json") else { return };
+    let index: serde_json::Value =
+        serde_json::from_slice(&fs::read(index).expect("the index")).expect("JSON");
+    for (case, layers, attention, width) in [
+        ("rwkv7-tiny.seq40", 3, 0, 128),
+        ("rwkv7-odd.seq40", 2, 0, 96),
+        ("rwkvx-tiny.old-full.seq40", 6, 2, 128),
+    ] {
+        let all = index["cases"].as_array().expect("cases");
+        let entry = all.iter().find(|entry| entry["name"] == case).expect(case);
+        let [model, golden] = ["model", "golden_file"].map(|file| entry[file].as_str().expect("a file"));
+        let tokens: Vec<String> =
+            entry["calls"][0]["tokens"].as_array().expect("tokens").iter().map(|id| id.to_string()).collect();
+        let lab = Lab::empty();
+        fs::copy(oracle(model).expect("a model"), lab.path("model.safetensors")).expect("a copy");
+        let what = if attention > 0 { "embeddings,attention --kv f32" } else { "embeddings" };
+        let tokens_list = tokens.join(",");
+        lab.run(&format!(
+            "logits model.safetensors --codec f32 --tokens {tokens_list} --capture {what} -o inside --chunk 13"
+        ))
+        .ok();
+        let (weights, golden) = (Tensors::of(model), Tensors::of(golden));
+        let dump = |name: &str| golden.get(&format!("{case}.state.{name}")).expect(name);
+        let captured = |name: &str| -> Vec<f64> {
+            let (shape, values) = tensor(&lab, "inside", name);
+            let last = if name.ends_with("weights") { tokens.len() } else { width };
+            assert_eq!(shape.last(), Some(&last), "{name}");
+            values.into_iter().map(f64::from).collect()
+        };
+        let prefix = if attention > 0 { "rwkv." } else { "" };
+        let last = |rows: &[f64]| rows[rows.len() - width..].to_vec();
+        for block in 0..layers {
+            let input = last(&captured(&format!("blocks.{block}.input")));
+            let normed = weights.norm(&format!("{prefix}blocks.{block}.ln1"), &input);
+            near(&format!("{case}, block {block}"), &normed, &dump("att_x")[block * width..][..width]);
+        }
+        for block in 0..attention {
+            let name = format!("{case}, attention {block}");
+            let inputs = captured(&format!("attention.{block}.input"));
+            let (keys, values) = (dump(&format!("k_cache.{block}")), dump(&format!("v_cache.{block}")));
+            for (position, input) in inputs.chunks_exact(width).enumerate() {
+                let normed = weights.norm(&format!("moba.{block}.ln1"), input);
+                for (matrix, rows) in [("key", &keys), ("value", &values)] {
+                    let found = weights.times(&format!("moba.{block}.att.{matrix}"), &normed);
+                    near(&format!("{name}, {matrix} {position}"), &found, &rows[position * width..][..width]);
+                }
+            }
+            // What the last token attended to, with the oracle's values, gives the oracle's input of the channel mix.
+            let rows = tokens.len();
+            let attended = captured(&format!("attention.{block}.weights"));
+            let mixed: Vec<f64> = (0..width)
+                .map(|channel| {
+                    let weights = &attended[(channel / 64 * rows + rows - 1) * rows..][..rows];
+                    weights
+                        .iter()
+                        .enumerate()
+                        .map(|(row, weight)| weight * values[row * width + channel])
+                        .sum()
+                })
+                .collect();
+            let output = weights.times(&format!("moba.{block}.att.output"), &mixed);
+            let sum: Vec<f64> = last(&inputs).iter().zip(&output).map(|(x, y)| x + y).collect();
+            let normed = weights.norm(&format!("moba.{block}.ln2"), &sum);
+            near(&format!("{name}, after it"), &normed, &dump(&format!("attn_ffn_x.{block}")));
+        }
+        let end = match attention {
+            0 => format!("blocks.{}.output", layers - 1),
+            _ => format!("attention.{}.output", attention - 1),
+        };
+        let outputs = captured(&end);
+        let logits: Vec<f64> = outputs
+            .chunks_exact(width)
+            .flat_map(|row| {
+                weights.times(&format!("{prefix}head"), &weights.norm(&format!("{prefix}ln_out"), row))
+            })
+            .collect();
+        near(&format!("{case}, logits"), &logits, &golden.get(&format!("{case}.0")).expect("logits"));
+    }
+}
