@@ -5,7 +5,7 @@ mod support;
 use rwkv_model::kernels::Codec;
 use rwkv_model::{ConvertOptions, Synthetic, convert};
 use serde_json::Value;
-use support::{Lab, config, oracle, read_logits, weights};
+use support::{Lab, VOCAB, config, oracle, read_logits, weights};
 
 const TEXT: &str =
     "User: the land and the sea\n\nAssistant: all things are new, and the old ones pass. \u{e9}\u{4e16} User";
@@ -115,6 +115,21 @@ fn nothing_but_the_text_changes_a_figure() {
     let stdin =
         lab.run_with("perplexity tiny.u8.rwkv - --vocab tiny.vocab --json", TEXT.as_bytes()).ok().json();
     assert_eq!(stdin["bits_per_byte"], expected["bits_per_byte"]);
+}
+
+#[test]
+fn the_logits_of_a_chunk_count_in_the_budget() {
+    let lab = lab();
+    let plan = lab.run("plan tiny.rwkv --json --no-probe").ok().json();
+    let refused = lab.run("perplexity tiny.rwkv text --vocab tiny.vocab --ram 0").fails(1, "smallest");
+    let least =
+        refused.stderr.split("the smallest that can is ").nth(1).and_then(|rest| rest.split(' ').next());
+    let least: u64 = least.and_then(|least| least.parse().ok()).expect("a number of bytes");
+    // A sweep has 16 rows at least.
+    let rows = 16 * 4 * VOCAB as u64;
+    assert!(least >= plan["smallest_budget"].as_u64().expect("bytes") + rows, "{least} bytes, and {plan}");
+    let figures = |options: &str| figures(&lab, &format!("tiny.rwkv text {options}"));
+    assert_eq!(figures(&format!("--ram {least}")), figures(""));
 }
 
 #[test]

@@ -29,7 +29,7 @@ the end of the file; the next file begins anew. A byte's share of the sum is bit
 vocabularies; a token's share, raised to the exponent, is the perplexity.
 
 A file may be of any length: it is read, tokenised, and fed in chunks, in constant memory (but for the keys and values of \
-RWKV-X; --attention window:N bounds those). The logits of a chunk are in memory at once, beside what --ram bounds. No figure \
+RWKV-X; --attention window:N bounds those). The logits of a chunk are in memory at once, and count in --ram. No figure \
 depends on the chunk, the number of threads, or --ram.
 
 With --against, OTHER is the reference: the divergence is that of MODEL from it, the mean of ln p - ln q for tokens drawn from \
@@ -84,7 +84,7 @@ pub struct PerplexityArgs {
 /// Runs `rwkv perplexity`.
 pub fn run(args: &PerplexityArgs, console: Console) -> Result<()> {
     let vocabulary = args.vocabulary.load_for(&args.model)?;
-    let mut options = ModelOptions::default();
+    let mut options = ModelOptions::default().all_logits(true);
     if let Some(chunk) = args.chunk {
         options = options.chunk_rows(chunk as usize);
     }
