@@ -100,7 +100,6 @@ impl Scheduler {
         let most_rows = options.rows.unwrap_or(usize::MAX).clamp(1, model.chunk_rows());
         let most_sessions = options.sessions.clamp(1, most_rows);
         let uncounted = uncounted(identity.config().vocab, &options.token_bytes);
-        let totals = first_stats(&model);
         let prefix_bytes = match model.memory_plan() {
             plan if matches!(plan.residency, Residency::Stream { .. }) => {
                 options.prefix_cache_bytes.min(plan.reserved_bytes)
@@ -111,6 +110,8 @@ impl Scheduler {
             Some(dir) if prefix_bytes > 0 => Some(Spill::open(dir, &model, options.spill_bytes)?),
             _ => None,
         };
+        let prefixes = PrefixCache::new(prefix_bytes, spill);
+        let totals = SchedulerStats { prefix: prefixes.stats(), ..first_stats(&model) };
         let inbox = Arc::new(Inbox::new(options.queue, most_sessions, totals.clone()));
         let engine = Engine {
             isa: model.isa(),
@@ -119,7 +120,7 @@ impl Scheduler {
             token_bytes: options.token_bytes,
             on_sweep: options.on_sweep,
             sessions: Vec::new(),
-            prefixes: PrefixCache::new(prefix_bytes, spill),
+            prefixes,
             pace: Pace::default(),
             most_sessions,
             most_rows,
