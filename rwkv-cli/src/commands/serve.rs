@@ -59,6 +59,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FOLDER")]
     pub state_dir: Option<PathBuf>,
 
+    /// Also keep states of earlier prompts in this folder, for those that --prefix-cache has no room for and for the next start. They
+    /// tell what was said, so the folder should be yours alone
+    #[arg(long, value_name = "FOLDER")]
+    pub prefix_dir: Option<PathBuf>,
+
     /// A minijinja (Jinja2) file that makes a text of messages [default: the format of the G1 models]
     #[arg(long, value_name = "FILE")]
     pub template: Option<PathBuf>,
@@ -93,6 +98,10 @@ pub struct LimitArgs {
     /// The most bytes of all states in --state-dir
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
     pub state_bytes: u64,
+
+    /// The most bytes of all states in --prefix-dir
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
+    pub prefix_bytes: u64,
 
     /// Seconds that a session may wait before it is refused with 503
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = seconds)]

@@ -119,18 +119,28 @@ impl App {
             return Err(Stop::usage("--stop is empty; expected a text"));
         }
         let limits = &args.limits;
+        if args.prefix_dir.is_some() && limits.prefix_cache == 0 {
+            return Err(Stop::usage("--prefix-dir has nothing to keep with --prefix-cache 0"));
+        }
         let room = limits.body_limit.div_ceil(BODY_UNIT).saturating_mul(LARGEST_BODIES);
         let room = usize::try_from(room).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        let states = match &args.state_dir {
+            Some(dir) => Some(Arc::new(States::open(dir, limits.state_bytes)?)),
+            None => None,
+        };
+        if let (Some(states), Some(prefixes)) = (&states, &args.prefix_dir)
+            && states.is_at(prefixes)
+        {
+            // Requests may list and delete what is in the one, and know nothing of the other.
+            return Err(Stop::usage("--state-dir and --prefix-dir are the same folder; expected two"));
+        }
         Ok(App(Arc::new(Shared {
             guard: Guard::new(&args)?,
             template: match &args.template {
                 Some(path) => ChatTemplate::from_path(path)?,
                 None => ChatTemplate::G1,
             },
-            states: match &args.state_dir {
-                Some(dir) => Some(Arc::new(States::open(dir, limits.state_bytes)?)),
-                None => None,
-            },
+            states,
             metrics: Arc::default(),
             desk: Arc::default(),
             loaded: OnceLock::new(),

@@ -39,6 +39,8 @@ fn load(app: &App) -> Result<()> {
             queue: limits.queue,
             sessions: limits.sessions,
             prefix_cache_bytes: limits.prefix_cache,
+            spill: args.prefix_dir.clone(),
+            spill_bytes: limits.prefix_bytes,
             ..SchedulerOptions::new(token_bytes)
         },
     )?;

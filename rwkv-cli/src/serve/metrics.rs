@@ -134,6 +134,7 @@ fn register_stats(registry: &mut Registry, stats: &SchedulerStats) {
         ("sessions_prefilling", "Sessions that read their prompt", stats.prefilling),
         ("sweep_rows", "Rows of the last sweep", stats.last_rows),
         ("prefix_cache_entries", "States kept for prompts that go on from them", prefix.entries),
+        ("prefix_cache_files", "Those of them in files", prefix.files),
     ] {
         registry.register(name, help, gauge_of(value as u64));
     }
@@ -150,6 +151,7 @@ fn register_stats(registry: &mut Registry, stats: &SchedulerStats) {
         ("prefix_cache_misses", "Sessions that found none", prefix.misses),
         ("prefix_cache_tokens", "Tokens that were not read because of that", prefix.reused_tokens),
         ("prefix_cache_evictions", "States that made room for others", prefix.evicted),
+        ("prefix_cache_restored", "States that were read from files", prefix.restored),
         ("sweeps", "Sweeps over the weights", stats.sweeps),
         ("weights_reads", "Reads of weights from the pack", cache.total.reads),
         ("weights_hits", "Groups of weights that were in memory to stay", cache.total.hits),
@@ -176,6 +178,7 @@ fn register_stats(registry: &mut Registry, stats: &SchedulerStats) {
         ("weights_ring", "Memory of weights that stream", memory.slots as u64 * memory.slot_bytes),
         ("kv_cache", "Memory of the keys and values of all sessions", stats.kv_bytes),
         ("prefix_cache", "Memory of states kept for prompts that go on from them", prefix.bytes),
+        ("prefix_cache_file", "Files of states kept for prompts that go on from them", prefix.file_bytes),
     ] {
         gauge(registry, name, help, Unit::Bytes, bytes);
     }

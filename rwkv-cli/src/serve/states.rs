@@ -82,6 +82,11 @@ impl States {
         Ok(States { dir: dir.to_owned(), most_bytes, adding: Mutex::new(()) })
     }
 
+    /// Whether it is the folder of that path.
+    pub fn is_at(&self, path: &Path) -> bool {
+        matches!((self.dir.canonicalize(), path.canonicalize()), (Ok(here), Ok(there)) if here == there)
+    }
+
     /// The states, by name.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! From the opening of the port to the end.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http::data;
 use crate::server::Server;
@@ -50,6 +50,43 @@ fn a_port_that_is_taken_is_said() {
     let port = server.address.port();
     let ended = server.lab.run(&format!("serve tiny.rwkv --vocab tiny.vocab --port {port}"));
     ended.fails(1, &format!("cannot listen at 127.0.0.1:{port}"));
+}
+
+#[test]
+#[cfg(unix)]
+fn states_of_prompts_outlive_the_server() {
+    let request = |server: &Server, prompt: &str| {
+        let request =
+            json!({ "prompt": prompt, "max_tokens": 4, "temperature": 0, "logit_bias": { "0": -100 } });
+        server.post("/v1/completions", request).ok()
+    };
+    let cached = |answer: &Value| answer["usage"]["prompt_tokens_details"]["cached_tokens"].clone();
+    let args = "--prefix-dir prefixes --prefix-bytes 1MiB";
+    let prompt = "The state of the Union is strong.";
+    let mut server = Server::start(args);
+    let first = request(&server, prompt);
+    assert_eq!(cached(&first), 0);
+    assert_eq!(server.metric("rwkv_prefix_cache_files"), 0.0, "all of them have room in memory");
+    server.signal(libc::SIGTERM);
+    assert_eq!(server.wait().code(), Some(0));
+
+    let server = Server::in_lab(server.into_lab(), args);
+    assert!(server.metric("rwkv_prefix_cache_file_bytes") > 0.0);
+    let again = request(&server, prompt);
+    let all = &first["usage"]["prompt_tokens"];
+    assert_eq!((&again["choices"], &cached(&again)), (&first["choices"], all));
+    let more = request(&server, &format!("{prompt} And"));
+    assert!(cached(&more).as_u64() >= all.as_u64(), "{more}");
+    assert!(server.metric("rwkv_prefix_cache_restored_total") > 0.0);
+
+    let none = Server::in_lab(server.into_lab(), "--prefix-dir prefixes --prefix-bytes 1");
+    assert_eq!(none.metric("rwkv_prefix_cache_files"), 0.0);
+    let lab = none.into_lab();
+    lab.run("serve tiny.rwkv --port 0 --prefix-dir a --prefix-cache 0").fails(2, "nothing to keep");
+    std::fs::create_dir(lab.path("a")).expect("a folder");
+    lab.write("a/b", "");
+    lab.run("serve tiny.rwkv --port 0 --prefix-dir a --state-dir a/../a").fails(2, "expected two");
+    lab.run("serve tiny.rwkv --port 0 --vocab tiny.vocab --prefix-dir a/b").fails(1, "cannot be used");
 }
 
 #[test]

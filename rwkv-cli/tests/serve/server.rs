@@ -120,6 +120,11 @@ impl Server {
         self.child.wait().expect("it ends")
     }
 
+    /// The folder, for another server.
+    pub fn into_lab(mut self) -> Lab {
+        std::mem::replace(&mut self.lab, Lab::empty())
+    }
+
     /// What it said that was not waited for.
     pub fn said(&self) -> Vec<String> {
         self.lines.lock().expect("no test panicked").iter().collect()
