@@ -118,18 +118,17 @@ fn the_description_is_of_what_there_is() {
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().expect("operations") {
             let path = path.replace("{model}", "tiny").replace("{name}", "absent");
-            let response = server.request(&method.to_uppercase(), &path, &[], b"{}");
+            // Some streams never end: their status says enough.
+            let mut connection = server.connect();
+            connection.request(&method.to_uppercase(), &path, &[("Connection", "close")], b"{}");
+            let status = connection.head().status;
             let expected = operation["responses"].as_object().expect("responses");
-            assert!(
-                expected.contains_key(&response.status.to_string()),
-                "{method} {path}: {}",
-                response.text()
-            );
-            assert_ne!(response.status, 405, "{method} {path}");
+            assert!(expected.contains_key(&status.to_string()), "{method} {path}: {status}");
+            assert_ne!(status, 405, "{method} {path}");
             found += 1;
         }
     }
-    assert_eq!(found, 14);
+    assert_eq!(found, 20);
     // What it refers to is there.
     let text = description.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1) {
