@@ -247,5 +247,7 @@ fn a_comparison_gives_all_its_bars() {
         [Some(1), Some(2), Some(4)]
     );
     assert!(bars.iter().all(|bar| bar["tokens_per_s"].as_f64() > Some(0.0)), "{done}");
+    assert_eq!(bars[0]["one_by_one"], Value::Null, "{done}");
+    assert!(bars[1..].iter().all(|bar| bar["one_by_one"].as_f64() > Some(0.0)), "{done}");
     events.until("status", |status| status["state"] == "idle");
 }

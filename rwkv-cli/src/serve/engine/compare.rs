@@ -52,7 +52,7 @@ struct Bar {
     read_bytes_per_token: u64,
     /// The share of the time that was spent waiting for reads.
     wait_share: f64,
-    /// Tokens per second of as many sessions one after another.
+    /// Tokens per second of the same sessions one after another, if they were held against that.
     one_by_one: Option<f64>,
 }
 
@@ -88,15 +88,11 @@ fn all_bars(
             progress.of -= 1;
             continue;
         }
-        let Some(mut bar) = measure(desk, base, settings, turn)? else {
+        let one_by_one = comparison == Comparison::Sessions && settings.sessions > 1;
+        let Some(bar) = measure(desk, base, settings, one_by_one, turn)? else {
             progress.message = Some("It was broken off.".into());
             break;
         };
-        if comparison == Comparison::Sessions {
-            // One after another, sessions are together as fast as one alone.
-            let alone = progress.bars.iter().find(|bar| bar.sessions == 1);
-            bar.one_by_one = alone.map(|alone| alone.tokens_per_s);
-        }
         progress.bars.push(bar);
     }
     Ok(())
@@ -149,8 +145,8 @@ fn cases(base: &Base, comparison: Comparison, now: Option<Settings>) -> Result<V
     })
 }
 
-/// `None` if something else was wished for meanwhile.
-fn measure(desk: &Desk, base: &Base, settings: Settings, turn: u64) -> Result<Option<Bar>> {
+/// Runs the sessions together, and then one after another if that is wanted. `None` if something else was wished for meanwhile.
+fn measure(desk: &Desk, base: &Base, settings: Settings, one_by_one: bool, turn: u64) -> Result<Option<Bar>> {
     let options: ModelOptions = settings.options(&base.options);
     let mut model = Model::open(&base.pack, options)?;
     let sessions = (0..settings.sessions).map(|number| Session::new(number, &mut model, &base.vocabulary));
@@ -159,19 +155,29 @@ fn measure(desk: &Desk, base: &Base, settings: Settings, turn: u64) -> Result<Op
         session::pass(&mut model, &mut sessions, &base.vocabulary, false)?;
     }
     let before = model.cache_stats().total;
-    let begin = Instant::now();
-    let mut passes = 0;
-    let mut time = Duration::ZERO;
-    while passes < LEAST_PASSES || time < LEAST_TIME {
-        if !desk.is_turn(turn) {
-            return Ok(None);
+    let timed = |model: &mut Model, sessions: &mut [Session], passes, least| -> Result<_> {
+        let begin = Instant::now();
+        let mut done = 0;
+        while done < passes || begin.elapsed() < least {
+            if !desk.is_turn(turn) {
+                return Ok(None);
+            }
+            session::pass(model, sessions, &base.vocabulary, false)?;
+            done += 1;
         }
-        session::pass(&mut model, &mut sessions, &base.vocabulary, false)?;
-        passes += 1;
-        time = begin.elapsed();
-    }
+        Ok(Some((done, begin.elapsed())))
+    };
+    let Some((passes, time)) = timed(&mut model, &mut sessions, LEAST_PASSES, LEAST_TIME)? else {
+        return Ok(None);
+    };
     let counted = model.cache_stats().total - before;
     let tokens = f64::from(passes) * settings.sessions as f64;
+    let mut alone = Duration::ZERO;
+    for session in sessions.chunks_mut(1).filter(|_| one_by_one) {
+        // As many tokens as together.
+        let Some((_, time)) = timed(&mut model, session, passes, Duration::ZERO)? else { return Ok(None) };
+        alone += time;
+    }
     Ok(Some(Bar {
         budget_bytes: settings.budget_bytes,
         read_ahead: settings.read_ahead.to_string(),
@@ -179,6 +185,6 @@ fn measure(desk: &Desk, base: &Base, settings: Settings, turn: u64) -> Result<Op
         tokens_per_s: tokens / time.as_secs_f64(),
         read_bytes_per_token: (counted.bytes as f64 / tokens) as u64,
         wait_share: counted.wait.as_secs_f64() / time.as_secs_f64(),
-        one_by_one: None,
+        one_by_one: one_by_one.then(|| tokens / alone.as_secs_f64()),
     }))
 }
