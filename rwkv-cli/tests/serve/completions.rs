@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::server::Server;
+#[cfg(feature = "demo")]
+use crate::support::Lab;
 
 fn greedy(prompt: Value, more: Value) -> Value {
     let mut request = json!({
@@ -130,4 +132,36 @@ fn a_bias_forbids_forces_and_leaves_the_rest() {
     assert_eq!(text(json!({ "262": 100 })), "    ");
     assert_eq!(text(json!({ "98": 100, "99": 80 })), "a");
     assert_eq!(text(json!({ "98": -100, "99": 80 })), "b");
+}
+
+#[test]
+#[cfg(feature = "demo")]
+fn the_demo_model_has_defaults_of_its_own() {
+    let server = Server::of_model(Lab::empty(), "demo");
+    server.wait_for("ready: ");
+    let text = |more: Value| {
+        let mut request = json!({ "prompt": "The state of the Union is", "max_tokens": 24, "seed": 3 });
+        for (name, value) in more.as_object().expect("an object") {
+            request[name] = value.clone();
+        }
+        server.post("/v1/completions", request).ok()["choices"][0]["text"].clone()
+    };
+    let run = "run --prompt The:state:of:the:Union:is -n 24 --seed 3 --quiet";
+    let args: Vec<String> = run.split(' ').map(|arg| arg.replace(':', " ")).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let told = String::from_utf8(server.lab.run_args(&args).ok().stdout).expect("text");
+    assert_eq!(text(json!({})), json!(told.trim_end_matches('\n')));
+    let own = json!({ "top_p": 0.5, "presence_penalty": 0, "frequency_penalty": 0 });
+    assert_eq!(text(own), text(json!({})));
+    assert_ne!(
+        text(json!({ "top_p": 1, "temperature": 2 })),
+        text(json!({})),
+        "what is asked for comes first"
+    );
+    let chat = json!({ "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 24, "seed": 3 });
+    let mut explicit = chat.clone();
+    (explicit["top_p"], explicit["presence_penalty"]) = (json!(0.5), json!(0));
+    explicit["frequency_penalty"] = json!(0);
+    let said = |request: Value| server.post("/v1/chat/completions", request).ok()["choices"].clone();
+    assert_eq!(said(chat), said(explicit));
 }

@@ -37,7 +37,12 @@ impl Server {
     /// A server whose port is open.
     pub fn begin(lab: Lab, args: &str) -> Server {
         let vocabulary = if args.contains("--vocab") { "" } else { "--vocab tiny.vocab" };
-        let args = format!("serve tiny.rwkv --port 0 --threads 1 {vocabulary} {args}");
+        Server::of_model(lab, &format!("tiny.rwkv {vocabulary} {args}"))
+    }
+
+    /// A server of another model than the tiny one, whose port is open.
+    pub fn of_model(lab: Lab, args: &str) -> Server {
+        let args = format!("serve --port 0 --threads 1 {args}");
         let mut command: Command = lab.command(args.split_whitespace());
         let mut child = command.env_remove("RWKV_API_KEY").stderr(Stdio::piped()).spawn().expect("it starts");
         let stderr = BufReader::new(child.stderr.take().expect("a pipe"));

@@ -19,7 +19,8 @@ use crate::vocabulary::Vocabulary;
 /// `POST /v1/chat/completions`.
 pub async fn chat(State(app): State<App>, mut fields: Fields) -> Result<Response, ApiError> {
     let loaded = app.loaded()?;
-    let mut settings = Settings::take(&mut fields, SamplerParams::chat(), loaded.scheduler.config().vocab)?;
+    let base = app.args().model.sampler_params(SamplerParams::chat());
+    let mut settings = Settings::take(&mut fields, base, loaded.scheduler.config().vocab)?;
     let messages = Message::take_all(&mut fields)?;
     let logprobs = logprobs(&mut fields)?;
     refuse_what_is_not_there(&mut fields)?;

@@ -18,7 +18,8 @@ use crate::vocabulary::Vocabulary;
 /// `POST /v1/completions`.
 pub async fn completions(State(app): State<App>, mut fields: Fields) -> Result<Response, ApiError> {
     let loaded = app.loaded()?;
-    let settings = Settings::take(&mut fields, SamplerParams::default(), loaded.scheduler.config().vocab)?;
+    let base = app.args().model.sampler_params(SamplerParams::default());
+    let settings = Settings::take(&mut fields, base, loaded.scheduler.config().vocab)?;
     let prompts = match fields.take("prompt") {
         None => vec![Prompt::Text(String::new())],
         Some(value) => Prompt::read_all(value, "prompt")?,
