@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("cache", env!("CARGO_BIN_EXE_cache")),
     ("generate", env!("CARGO_BIN_EXE_generate")),
     ("inspect", env!("CARGO_BIN_EXE_inspect")),
     ("kernels", env!("CARGO_BIN_EXE_kernels")),
     ("recall", env!("CARGO_BIN_EXE_recall")),
+    ("scheduler", env!("CARGO_BIN_EXE_scheduler")),
     ("sessions", env!("CARGO_BIN_EXE_sessions")),
     ("tokenize", env!("CARGO_BIN_EXE_tokenize")),
 ];
