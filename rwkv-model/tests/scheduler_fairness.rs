@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::HashMap;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use proptest::prelude::*;
 use rwkv_kernels::Codec;
 use rwkv_model::{
     FinishReason, Model, ModelOptions, Request, SamplerParams, Scheduler, SchedulerOptions, SweepReport,
+    Ticket,
 };
 use support::random::{Numbers, config};
 use support::sessions::{alone, options, submit};
@@ -100,6 +102,39 @@ fn a_long_prompt_is_read_beside_those_that_decode() {
     let read = sweeps.iter().filter(|sweep| sweep.sessions.iter().any(|session| session.id == id)).count();
     // Five of eight rows at least.
     assert!((500usize.div_ceil(8)..=500 / 5 + 1).contains(&read), "{read} sweeps");
+}
+
+#[test]
+fn who_is_cancelled_is_in_no_further_sweep() {
+    let packed = packed();
+    let vocab = config(1, 1, 16).vocab;
+    // While its prompt is read, and while it decodes.
+    for prompt in [Numbers::new(3).tokens(700, vocab), vec![1]] {
+        let (sender, ticket) = channel::<Ticket>();
+        let ticket = Mutex::new(ticket);
+        let last = 3;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        let on_sweep = move |_: &Model, sweep: &SweepReport| {
+            log.lock().unwrap().push(sweep.clone());
+            if sweep.number == last {
+                ticket.lock().unwrap().recv().unwrap().cancel();
+            }
+        };
+        let options = SchedulerOptions { rows: Some(8), on_sweep: Some(Arc::new(on_sweep)), ..options() };
+        let scheduler = Scheduler::start(open(&packed), options).unwrap();
+        let cancelled = submit(&scheduler, request(prompt, 500)).unwrap();
+        let beside = submit(&scheduler, request(vec![2], 30)).unwrap();
+        let id = cancelled.ticket.id();
+        sender.send(cancelled.ticket.clone()).unwrap();
+        assert_eq!(cancelled.wait().end().reason, FinishReason::Cancelled);
+        beside.wait();
+        scheduler.shutdown(Duration::from_secs(60));
+        let seen = seen.lock().unwrap();
+        let of_it = seen.iter().filter(|sweep| sweep.sessions.iter().any(|session| session.id == id));
+        assert_eq!(of_it.map(|sweep| sweep.number).max(), Some(last));
+        assert!(seen.len() > 20, "the other one goes on");
+    }
 }
 
 /// What happens to one request.
