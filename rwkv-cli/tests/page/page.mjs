@@ -157,6 +157,28 @@ const tests = {
     assert(await page.locator("#texts .likely li").count() >= 2);
   },
 
+  async "the page stays smooth while the engine runs as fast as it can"({ page }) {
+    const before = await number(page, "tokens");
+    const begin = Date.now();
+    const frames = await page.evaluate((ms) => new Promise((resolve) => {
+      const times = [];
+      let last = performance.now();
+      const end = last + ms;
+      const frame = (now) => {
+        times.push(now - last);
+        last = now;
+        if (now < end) requestAnimationFrame(frame);
+        else resolve(times.slice(1).sort((a, b) => a - b));
+      };
+      requestAnimationFrame(frame);
+    }), 4000);
+    const speed = ((await number(page, "tokens")) - before) / ((Date.now() - begin) / 1000);
+    const at = (share) => frames[Math.min(frames.length - 1, Math.floor(frames.length * share))];
+    console.log(`        ${speed.toFixed(0)} tokens/s; ms between frames: median ${at(0.5).toFixed(1)}, 95 of 100 ${at(0.95).toFixed(1)}, longest ${at(1).toFixed(1)}`);
+    // The engine has all processors and the browser no graphics card: what a page may not do is stand still.
+    assert(at(0.5) < 50 && at(1) < 1000, "frames come too seldom");
+  },
+
   async "the switches start the engine again"({ page }) {
     await page.locator('#sessions-choice input[value="4"]').check({ force: true });
     await until("four sessions", async () => (await page.locator("#texts .session").count()) === 4);
