@@ -15,6 +15,9 @@
 //! takes is bounded by its rows, see [`SchedulerOptions::rows`]: without a number, prompts make it at most three times as long as the
 //! decoding sessions alone would, as far as the speed measured so far foretells.
 //!
+//! **Prompts that begin alike** are read once: by one of the sessions, while the others wait for its state
+//! (`follow.rs`). So many answers to one prompt cost as much reading as one.
+//!
 //! **The same bits.** A step's logits depend on the session alone, and so do its sampler and its text: what a request
 //! generates is what it would generate alone, whatever comes, goes, or fails beside it.
 //!
@@ -25,6 +28,7 @@
 
 mod engine;
 mod event;
+mod follow;
 mod inbox;
 mod logprobs;
 mod pace;
@@ -57,6 +61,7 @@ use crate::residency::Residency;
 use crate::sampler::{Sampler, is_uncounted_text};
 use crate::text::Text;
 use engine::Engine;
+use follow::Followers;
 use inbox::{Inbox, Refused};
 use pace::Pace;
 use prefix::PrefixCache;
@@ -120,6 +125,7 @@ impl Scheduler {
             token_bytes: options.token_bytes,
             on_sweep: options.on_sweep,
             sessions: Vec::new(),
+            followers: Followers::default(),
             prefixes,
             pace: Pace::default(),
             most_sessions,
@@ -303,6 +309,7 @@ fn first_stats(model: &Model) -> SchedulerStats {
         timed_out: 0,
         failed: 0,
         prompt_tokens: 0,
+        shared_tokens: 0,
         completion_tokens: 0,
         sweeps: 0,
         sweep_time: Duration::ZERO,

@@ -146,6 +146,11 @@ fn register_stats(registry: &mut Registry, stats: &SchedulerStats) {
         ("sessions_timed_out", "Sessions that ran out of time", stats.timed_out),
         ("sessions_failed", "Sessions that ended by an error", stats.failed),
         ("prompt_tokens", "Tokens of prompts that were read", stats.prompt_tokens),
+        (
+            "prompt_tokens_shared",
+            "Tokens of prompts that another session read at that time",
+            stats.shared_tokens,
+        ),
         ("completion_tokens", "Tokens that were generated", stats.completion_tokens),
         ("prefix_cache_hits", "Sessions that went on from a kept state", prefix.hits),
         ("prefix_cache_misses", "Sessions that found none", prefix.misses),

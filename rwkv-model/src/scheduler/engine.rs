@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rwkv_kernels::Isa;
 
+use super::follow::{Followers, Ready};
 use super::inbox::{Inbox, Taken};
 use super::pace::Pace;
 use super::prefix::{LEAST_TOKENS, PrefixCache};
@@ -32,6 +33,8 @@ pub(super) struct Engine {
     pub token_bytes: TokenBytes,
     pub on_sweep: Option<OnSweep>,
     pub sessions: Vec<Session>,
+    /// Those that wait for a session to read what their prompts have in common.
+    pub followers: Followers,
     pub prefixes: PrefixCache,
     pub pace: Pace,
     /// How many sessions run at most.
@@ -53,7 +56,8 @@ impl Engine {
         }
         self.inbox.close();
         let lost = || End::Failed(ModelError::new(ErrorKind::Engine, "the engine has stopped by a panic"));
-        for session in std::mem::take(&mut self.sessions) {
+        let sessions = std::mem::take(&mut self.sessions);
+        for session in sessions.into_iter().chain(self.followers.take_all()) {
             let Ended { ending, last, .. } = session.end(lost());
             self.ended(ending, last);
         }
@@ -68,7 +72,7 @@ impl Engine {
 
     fn work(&mut self) {
         loop {
-            let free = self.most_sessions - self.sessions.len();
+            let free = self.most_sessions - self.running();
             let Some(Taken { begin, ended, cancel_all }) = self.inbox.take(free, self.sessions.is_empty())
             else {
                 return;
@@ -79,10 +83,14 @@ impl Engine {
             }
             begin.into_iter().for_each(|pending| self.begin(pending));
             let now = Instant::now();
-            self.end_where(|session| match cancel_all {
+            let check = |session: &Session| match cancel_all {
                 true => Err(End::Finished(FinishReason::Cancelled)),
                 false => session.check(now),
-            });
+            };
+            for (session, end) in self.followers.take_ended(check) {
+                self.end(session, end);
+            }
+            self.end_where(check);
             if !self.sessions.is_empty() {
                 if !self.last_events.is_empty() {
                     self.publish();
@@ -96,9 +104,8 @@ impl Engine {
     /// Begins a session, with a state that is known if there is one.
     fn begin(&mut self, mut pending: Pending) {
         let request = &mut pending.request;
-        request.reuse &= self.prefixes.is_enabled() && request.state.is_none();
-        let is_whole = request.embedding || request.prompt_logprobs.is_some();
-        let hit = match request.reuse && !is_whole {
+        request.reuse &= request.state.is_none();
+        let hit = match request.reuse && !request.is_whole() && self.prefixes.is_enabled() {
             true => self.prefixes.find(&request.prompt, request.max_tokens != Some(0)),
             false => None,
         };
@@ -109,6 +116,12 @@ impl Engine {
         };
         let (mut session, told) = Session::begin(pending, state, reused, self.model.config().width);
         session.cut = Some(shared).filter(|&cut| cut >= reused + LEAST_TOKENS && cut < session.tokens.len());
+        self.go_on(session, told, logits);
+    }
+
+    /// Goes on with a session that is not in the next sweep yet, where what is known of its prompt ends; with the logits there, if
+    /// it is known to its end.
+    fn go_on(&mut self, mut session: Session, told: Result<(), End>, logits: Option<Vec<f32>>) {
         let told = told.and_then(|()| match logits {
             _ if !session.is_ready() => Ok(()),
             Some(logits) if session.generates() => {
@@ -119,14 +132,28 @@ impl Engine {
             _ => Err(End::Finished(FinishReason::Length)),
         });
         match told {
-            Ok(()) => self.sessions.push(session),
+            Ok(()) => self.join(session),
             Err(end) => self.end(session, end),
         }
     }
 
+    /// Lets a session follow another one, or take part in the sweeps.
+    fn join(&mut self, session: Session) {
+        self.sessions.extend(self.followers.take_in(session, &self.sessions));
+    }
+
+    /// Sessions that have begun and not ended.
+    fn running(&self) -> usize {
+        self.sessions.len() + self.followers.len()
+    }
+
     /// The rows of each session in the next sweep.
     fn rows(&self) -> Vec<usize> {
-        let wanted: Vec<usize> = self.sessions.iter().map(|session| session.wanted(LOGIT_ROWS)).collect();
+        let wanted = |session: &Session| {
+            let most = self.followers.stop(session).map_or(usize::MAX, |at| at - session.fed);
+            session.wanted(LOGIT_ROWS).min(most)
+        };
+        let wanted: Vec<usize> = self.sessions.iter().map(wanted).collect();
         let prefilling = self.sessions.iter().filter(|session| session.is_prefilling()).count();
         let decoding = wanted.len() - prefilling;
         let mut rows = self.most_rows;
@@ -147,6 +174,7 @@ impl Engine {
         let time = begin.elapsed();
         drop(feeds);
         let mut ends: Vec<Result<(), End>> = Vec::with_capacity(rows.len());
+        let mut ready = Vec::new();
         match output {
             Err(error) => {
                 tracing::warn!(%error, sessions = rows.len(), "a sweep failed, and its sessions with it");
@@ -163,6 +191,7 @@ impl Engine {
                         None => after.fed(session, rows, output.logits(index)),
                     });
                 }
+                ready = self.followers.take_ready(&self.sessions, |index| output.logits(index));
             }
         }
         self.totals.sweeps += 1;
@@ -173,6 +202,18 @@ impl Engine {
         }
         let mut ends = ends.into_iter();
         self.end_where(|_| ends.next().expect("every session was in the sweep"));
+        ready.into_iter().for_each(|ready| self.lead_on(ready));
+    }
+
+    /// Goes on with a session that has followed another one as far as their prompts are the same.
+    fn lead_on(&mut self, Ready { mut session, gained, logits }: Ready) {
+        self.totals.shared_tokens += gained as u64;
+        if !session.is_ready() {
+            let kept = || (session.state.clone(), None);
+            self.prefixes.keep(&session.tokens[..session.fed], session.state.bytes(), kept);
+        }
+        let told = session.tell_prefill();
+        self.go_on(session, told, logits);
     }
 
     fn report_of(&self, rows: &[usize]) -> SweepReport {
@@ -192,19 +233,30 @@ impl Engine {
 
     /// Ends the sessions of which `check` says so; it is asked about each in turn.
     fn end_where(&mut self, mut check: impl FnMut(&Session) -> Result<(), End>) {
+        let mut ended = Vec::new();
         for session in std::mem::take(&mut self.sessions) {
             match check(&session) {
                 Ok(()) => self.sessions.push(session),
-                Err(end) => self.end(session, end),
+                Err(end) => ended.push((session, end)),
             }
         }
+        ended.into_iter().for_each(|(session, end)| self.end(session, end));
     }
 
     /// Ends a session, and keeps what others may go on from.
     fn end(&mut self, mut session: Session, end: End) {
+        let mut orphans = self.followers.take_led_by(session.id);
+        if let Some(heir) = orphans.first_mut()
+            && !matches!(end, End::Failed(_))
+            && session.fed > heir.fed
+        {
+            // The others follow this one now.
+            heir.go_on_from(session.state.clone(), session.fed);
+        }
         let (reuse, checkpoint) = (session.request.reuse, session.checkpoint.take());
         let Ended { ending, tokens, state, last } = session.end(end);
         self.ended(ending, last);
+        orphans.into_iter().for_each(|orphan| self.join(orphan));
         if !reuse || ending == Ending::Failed {
             return;
         }
@@ -233,7 +285,7 @@ impl Engine {
     /// Lets others see the counters, then tells whose sessions ended.
     fn publish(&mut self) {
         let totals = &mut self.totals;
-        totals.running = self.sessions.len();
+        totals.running = self.sessions.len() + self.followers.len();
         totals.prefilling = self.sessions.iter().filter(|session| session.is_prefilling()).count();
         totals.prefix = self.prefixes.stats();
         totals.steps = self.model.counters();

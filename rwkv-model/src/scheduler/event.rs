@@ -12,7 +12,7 @@ use crate::state::State;
 pub enum SessionEvent {
     /// The session has left the queue.
     Started {
-        /// Tokens of the prompt whose state was known, and which are not fed.
+        /// Tokens of the prompt whose state is known, and which are not fed. Others may follow, see [`Finished::reused_tokens`].
         reused: usize,
         /// How long it waited.
         queued: Duration,
@@ -52,7 +52,7 @@ pub struct Finished {
     pub reason: FinishReason,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Those of them that were not fed, because the state after them was known.
+    /// Those of them that were not fed, because the state after them was known, or another session has read them.
     pub reused_tokens: usize,
     /// Generated tokens: the stop token is none of them, those of a stop string are.
     pub completion_tokens: usize,

@@ -101,8 +101,9 @@ pub struct Request {
     pub queue_limit: Option<Duration>,
     /// How long it may run after that. What was generated until then is the text.
     pub time_limit: Option<Duration>,
-    /// Whether states of known prefixes may be used, and those of this session kept for others. They are not if the session
-    /// begins with a state of its own.
+    /// Whether states of known prefixes may be used, and those of this session kept for others; and whether what its prompt has
+    /// in common with those of other sessions may be read once for all of them. Neither is done if the session begins with a
+    /// state of its own.
     pub reuse: bool,
 }
 
@@ -124,5 +125,10 @@ impl Request {
             time_limit: None,
             reuse: true,
         }
+    }
+
+    /// Whether something is wanted that is only found by feeding all of the prompt.
+    pub(super) fn is_whole(&self) -> bool {
+        self.embedding || self.prompt_logprobs.is_some()
     }
 }

@@ -134,6 +134,21 @@ impl Session {
         self.fed < self.prompt
     }
 
+    /// The tokens of the prompt.
+    pub fn prompt(&self) -> &[u32] {
+        &self.tokens[..self.prompt]
+    }
+
+    /// Whether it may go on from what another session has read.
+    pub fn can_follow(&self) -> bool {
+        self.request.reuse && self.is_prefilling() && !self.request.is_whole()
+    }
+
+    /// Whether others may go on from what it reads, as fast as they would read it themselves.
+    pub fn can_lead(&self) -> bool {
+        self.request.reuse && self.is_prefilling() && self.request.prompt_logprobs.is_none()
+    }
+
     /// Whether tokens are to be generated.
     pub fn generates(&self) -> bool {
         self.request.max_tokens != Some(0)
@@ -181,11 +196,17 @@ impl Session {
             self.prompt_logprobs.extend(found);
         }
         self.fed += rows;
-        if was_prefilling {
-            let (done, total) = (self.fed, self.prompt);
-            self.tell(SessionEvent::Prefill { done, total })?;
-        }
-        Ok(())
+        if was_prefilling { self.tell_prefill() } else { Ok(()) }
+    }
+
+    /// Says how far the prompt is read.
+    pub fn tell_prefill(&mut self) -> Result<(), End> {
+        self.tell(SessionEvent::Prefill { done: self.fed, total: self.prompt })
+    }
+
+    /// Goes on from a state that has seen so many tokens of the prompt.
+    pub fn go_on_from(&mut self, state: State, fed: usize) {
+        (self.state, self.fed, self.reused) = (state, fed, fed);
     }
 
     /// Whether the state has seen all tokens, and the next one is to be chosen.

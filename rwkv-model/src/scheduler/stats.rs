@@ -30,6 +30,8 @@ pub struct SchedulerStats {
     pub failed: u64,
     /// Tokens of prompts that were fed.
     pub prompt_tokens: u64,
+    /// Tokens of prompts that were not fed, because another session read the same ones at that time.
+    pub shared_tokens: u64,
     /// Tokens that were generated.
     pub completion_tokens: u64,
     /// Sweeps.
