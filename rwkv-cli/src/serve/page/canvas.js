@@ -1,4 +1,5 @@
-// A canvas of the right number of pixels, in the page's colours, drawn at most once a frame and only when something changed.
+// A canvas of the right number of pixels, in the page's colours, drawn at most once a frame, only when something changed, and only
+// where it can be seen.
 
 const NAMES = ["ground", "raised", "sunken", "line", "line-strong", "ink", "ink-2", "ink-3", "accent", "accent-soft"];
 // Fades need no more frames than this.
@@ -38,12 +39,17 @@ export class Canvas {
     this.element = element;
     this.draw = draw;
     this.frame = 0;
+    this.isSeen = false;
     canvases.add(this);
     new ResizeObserver(() => this.invalidate()).observe(element);
+    new IntersectionObserver((entries) => {
+      this.isSeen = entries.at(-1).isIntersecting;
+      this.invalidate();
+    }).observe(element);
   }
 
   invalidate() {
-    this.frame ||= requestAnimationFrame((now) => this.paint(now));
+    if (this.isSeen) this.frame ||= requestAnimationFrame((now) => this.paint(now));
   }
 
   paint(now) {

@@ -23,13 +23,14 @@ export class Engine {
     this.status = { state: "idle" };
     this.connection = null;
     this.waiting = [];
+    this.settling = null;
     this.player = new Player({ show: (...all) => this.showPlayed(...all), record: () => this.record(), live: () => this.connect() });
     this.compare = new Compare((comparison) => this.measure(comparison));
     byId("run").onclick = () => (this.isActive() ? this.stop() : this.run());
     byId("controls").onsubmit = (event) => event.preventDefault();
     byId("controls").addEventListener("input", () => {
       this.showBudget();
-      clearTimeout(this.settling);
+      this.settle();
       this.settling = setTimeout(() => this.run(), SETTLE_MS);
     });
     document.addEventListener("visibilitychange", () => this.look());
@@ -102,18 +103,28 @@ export class Engine {
     return ["opening", "running", "comparing"].includes(this.status.state);
   }
 
+  // Starts the engine, with what the switches say. Whoever has chosen another way to play meanwhile keeps to it.
   async run() {
-    this.settling = null;
+    this.settle();
     if (!this.pack) return;
     this.wasStopped = false;
+    const { mode } = this.player;
     try {
       this.say("The engine is being opened.");
       await request("/engine/run", { method: "POST", body: this.settings() });
-      if (this.player.mode !== "live") this.toLive();
-      else this.connect();
+      if (this.player.mode === "live") this.connect();
+      else if (this.player.mode === mode) this.toLive();
     } catch (error) {
       this.say(error.message);
     }
+  }
+
+  // Whether switches were changed that the engine has not been told of, which is no more to be done later.
+  settle() {
+    const { settling } = this;
+    clearTimeout(settling);
+    this.settling = null;
+    return settling !== null;
   }
 
   toLive() {
@@ -145,7 +156,7 @@ export class Engine {
   // Records a pass, then lets the engine rest: what is played back needs it no more.
   async record() {
     await this.connect();
-    if (this.status.state !== "running") {
+    if (this.settle() || this.status.state !== "running") {
       await request("/engine/run", { method: "POST", body: this.settings() });
       await new Promise((resolve, reject) => this.waiting.push({ resolve, reject }));
     }

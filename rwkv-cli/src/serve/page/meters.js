@@ -8,6 +8,8 @@ import { bytes, count, percent, short, time } from "./units.js";
 const HISTORY = 80;
 const RECENT = 7;
 const WINDOW_MS = 2000;
+// Numbers and lines that change more often than this cannot be read.
+const READABLE_MS = 200;
 
 const COUNTERS = [
   ["speed", "tokens/s"], ["tokens", "tokens"], ["sweeps", "sweeps"], ["reads", "pack reads"], ["read_bytes", "bytes read"], ["rate", "reading, /s"],
@@ -19,6 +21,7 @@ export class Meters {
     this.pack = pack;
     this.passes = [];
     this.last = null;
+    this.writes = new Map();
     this.values = new Map();
     byId("counters").replaceChildren(...COUNTERS.map(([name, label]) => {
       const value = h("dd", { class: "number" }, "–");
@@ -47,11 +50,24 @@ export class Meters {
     const [since, before] = this.window[0];
     const seconds = (at - since) / 1000;
     const grows = (name) => (seconds > 0 ? (counters[name] - before[name]) / seconds : 0);
-    const say = (name, text) => setText(this.values.get(name), text);
-    for (const name of ["tokens", "sweeps", "reads", "pinned", "ready", "late", "absent"]) say(name, count(counters[name]));
-    say("read_bytes", bytes(counters.read_bytes));
-    say("speed", short(grows("tokens")));
-    say("rate", bytes(grows("read_bytes")));
+    this.soon("counters", () => {
+      const say = (name, text) => setText(this.values.get(name), text);
+      for (const name of ["tokens", "sweeps", "reads", "pinned", "ready", "late", "absent"]) say(name, count(counters[name]));
+      say("read_bytes", bytes(counters.read_bytes));
+      say("speed", short(grows("tokens")));
+      say("rate", bytes(grows("read_bytes")));
+    });
+  }
+
+  // Writes texts, the latest ones, when there was time to read the last ones.
+  soon(what, write) {
+    if (!this.writes.has(what)) {
+      setTimeout(() => {
+        this.writes.get(what)();
+        this.writes.delete(what);
+      }, READABLE_MS);
+    }
+    this.writes.set(what, write);
   }
 
   depth(depth, rows) {
@@ -70,6 +86,10 @@ export class Meters {
   }
 
   split(waited, end) {
+    this.soon("split", () => this.showSplit(waited, end));
+  }
+
+  showSplit(waited, end) {
     const share = end > 0 ? waited / end : 0;
     this.wait.style.flexGrow = share;
     this.compute.style.flexGrow = 1 - share;
@@ -83,8 +103,13 @@ export class Meters {
   }
 
   recent(notes) {
+    const latest = notes.slice(-RECENT);
+    this.soon("recent", () => this.showRecent(latest));
+  }
+
+  showRecent(notes) {
     const list = byId("recent");
-    const lines = notes.slice(-RECENT).map((note) => this.describe(note));
+    const lines = notes.map((note) => this.describe(note));
     while (list.children.length < lines.length) list.append(h("li", {}));
     while (list.children.length > lines.length) list.lastChild.remove();
     lines.forEach((line, index) => setText(list.children[index], line));
