@@ -206,11 +206,42 @@ const tests = {
     await until("the first sentence", async () => /^1 of \d+/.test(await page.textContent("#sentence")));
     await page.click("#forward");
     assert.match(await page.textContent("#sentence"), /^2 of \d+/);
+    await page.press("#forward", "ArrowRight");
+    assert.match(await page.textContent("#sentence"), /^3 of \d+/);
+    const position = async () => Number(await page.inputValue("#position"));
+    await page.locator('#mode input[value="slow"]').check({ force: true });
+    await until("slow play", async () => (await position()) > 5);
+    await page.click("#pause");
+    const paused = await position();
+    await page.waitForTimeout(200);
+    assert.equal(await position(), paused);
+    await page.click("#pause");
+    await until("more of it", async () => (await position()) > paused);
     await page.locator('#mode input[value="fast"]').check({ force: true });
     await until("play", async () => Number(await page.inputValue("#position")) > 300);
     await page.locator('#mode input[value="live"]').check({ force: true });
     const before = await number(page, "tokens");
     await until("live again", async () => (await number(page, "tokens")) !== before);
+  },
+
+  async "every control has a name, and the keyboard reaches it"({ page }) {
+    for (const view of ["chat", "engine"]) {
+      await page.click(`#tab-${view}`);
+      const nameless = await page.evaluate((view) => {
+        const all = document.querySelectorAll(`.top :is(a, button, select), #${view} :is(button, input, select, textarea, canvas, [role="img"], [tabindex="0"])`);
+        const labelled = (element) => (element.getAttribute("aria-labelledby") ?? "").split(" ").map((id) => document.getElementById(id)?.textContent ?? "").join("");
+        const named = (element) => [element.getAttribute("aria-label"), labelled(element), ...[...(element.labels ?? [])].map((label) => label.textContent), element.textContent].some((name) => name?.trim());
+        return [...all].filter((element) => element.checkVisibility() && !named(element)).map((element) => element.outerHTML.slice(0, 120));
+      }, view);
+      assert.deepEqual(nameless, [], view);
+      await page.evaluate(() => document.activeElement?.blur());
+      const wanted = new Set(view === "chat" ? ["new-chat", "show-settings", "scroll", "prompt", "send"] : ["budget", "run"]);
+      for (let presses = 0; presses < 60 && wanted.size; presses++) {
+        await page.keyboard.press("Tab");
+        wanted.delete(await page.evaluate(() => document.activeElement.id));
+      }
+      assert.deepEqual([...wanted], [], `${view}: not reached`);
+    }
   },
 
   async "a comparison is measured"({ page }) {
