@@ -2,11 +2,12 @@
 """Proves on this machine what is said of streaming, with `rwkv bench`, `rwkv run` and `rwkv plan`, and prints a table.
 
     cargo build --release
-    python3 rwkv-cli/benches/streaming.py                    # everything: some minutes, and a pack of 3 GB for 1.5b
-    python3 rwkv-cli/benches/streaming.py --size 0.4b throughput peak
+    python3 rwkv-cli/benches/streaming.py                    # everything: some ten minutes, and a pack of 3 GB for 1.5b
+    python3 rwkv-cli/benches/streaming.py throughput         # one part: throughput, prediction, peak or groups
+    python3 rwkv-cli/benches/streaming.py --size 0.4b --repeat 1
 
-Every claim is a ratio of numbers of the same run, because machines are shared and disks have moods. The control groups need
-root, or a group that may be written to; without them that part is left out.
+Every claim is a ratio of numbers of the same run, because machines are shared and disks have moods. The control groups, of version
+1 or 2, need root; without them that part is left out.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 MIB = 1 << 20
 PROMPT = "All happy families are alike; every unhappy family is unhappy in its own way. "
@@ -43,7 +45,7 @@ class Proof:
 
     def bench(self, *arguments):
         prefix = ["bench", "--synthetic", self.args.size, "--codec", self.args.codec]
-        return self.json(*prefix, "--repeat", self.args.repeat, "--prompt-tokens", 32, *arguments)
+        return self.json(*prefix, "--repeat", self.args.repeat, "--prompt-tokens", 16, *arguments)
 
     def plan(self, ram):
         return self.json("plan", self.pack, "--no-probe", "--ram", ram)
@@ -145,14 +147,23 @@ class Group:
     @staticmethod
     def make(limit):
         for root, name in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
-            path = pathlib.Path(root) / f"rwkv-proof-{os.getpid()}"
-            if not (pathlib.Path(root) / "cgroup.procs").exists():
+            root = pathlib.Path(root)
+            path = root / f"rwkv-proof-{os.getpid()}"
+            # Where both versions are mounted, the one that has the memory is below a folder that is no group.
+            if not (root / "cgroup.procs").exists():
                 continue
             try:
+                children = root / "cgroup.subtree_control"
+                if children.exists() and "memory" not in children.read_text().split():
+                    children.write_text("+memory")
                 path.mkdir()
                 (path / name).write_text(str(int(limit)))
+                # Where pages could be swapped out, the limit would be none.
+                if (path / "memory.swap.max").exists():
+                    (path / "memory.swap.max").write_text("0")
                 return Group(path)
-            except OSError:
+            except OSError as error:
+                print(f"     {path}: {error}")
                 if path.exists():
                     path.rmdir()
         return NoGroup()
@@ -164,7 +175,13 @@ class Group:
         return self
 
     def __exit__(self, *_):
-        self.path.rmdir()
+        # A process that has ended may still be there for a moment.
+        for _ in range(50):
+            try:
+                return self.path.rmdir()
+            except OSError:
+                time.sleep(0.1)
+        print(f"     {self.path} cannot be removed")
 
     def enter(self):
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
@@ -193,7 +210,8 @@ def groups(proof):
                     # Pages that are cached for another group would not count in this one.
                     forget(proof.pack)
                     tokens = proof.args.tokens
-                    run = ("run", proof.pack, "--prompt", "a", "-n", tokens, "--seed", 1, "--temperature", 1, *options)
+                    # After a prompt every page of the weights has been used, as after many tokens.
+                    run = ("run", proof.pack, "--prompt", 2 * PROMPT, "-n", tokens, "--seed", 1, "--temperature", 1, *options)
                     speeds[name].append(proof.json(*run, group=group)["tokens_per_s"])
             stream, mmap = (statistics.median(speeds[name]) for name in ("stream", "mmap"))
             print(f"     {share:.0%} of the pack: stream {stream:.2f} tokens/s, mmap {mmap:.2f}")
@@ -211,19 +229,24 @@ def main():
     parser.add_argument("--size", default="1.5b", help="an official size")
     parser.add_argument("--codec", default="f16")
     parser.add_argument("--repeat", type=int, default=3, help="rounds, of which the median counts")
-    parser.add_argument("--tokens", type=int, default=8, help="tokens of a run within a control group")
+    parser.add_argument("--tokens", type=int, default=6, help="tokens of a run within a control group")
     args = parser.parse_args()
     unknown = set(args.parts) - set(PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(unknown)}")
+    if not pathlib.Path(args.rwkv).exists():
+        parser.error(f"{args.rwkv} is not there: cargo build --release")
     proof = Proof(args)
+    begin = time.monotonic()
     # The first run makes the pack.
     proof.json("bench", "--synthetic", args.size, "--codec", args.codec, "--repeat", 1, "--prompt-tokens", 1, "--ram", "512MiB")
     cache = pathlib.Path(os.environ.get("RWKV_CACHE_DIR") or pathlib.Path.home() / ".cache/rwkv")
     proof.pack = cache / "synthetic" / f"{args.size}-{args.codec}-zeros0.85.rwkv"
+    print(f"{proof.pack}: {proof.pack.stat().st_size / 1e9:.2f} GB, after {time.monotonic() - begin:.0f} s")
     for part in args.parts or PARTS:
-        print(f"{part}:")
+        print(f"{part}:", flush=True)
         PARTS[part](proof)
+        print(f"     after {time.monotonic() - begin:.0f} s in all", flush=True)
     print(f"\n| what | measured | wanted | |\n|---|---|---|---|")
     for what, measured, wanted, holds in proof.rows:
         print(f"| {what} | {measured} | {wanted} | {'holds' if holds else 'does not hold'} |")
