@@ -167,11 +167,13 @@ impl Cache {
     /// fetched by row, such as a table of embeddings: neither `offset` nor `buf` need be aligned.
     ///
     /// # Errors
-    /// [`ErrorKind::Read`] or [`ErrorKind::UnexpectedEnd`].
+    /// [`ErrorKind::Read`], [`ErrorKind::UnexpectedEnd`] or [`ErrorKind::Panicked`].
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), CacheError> {
         let extent = Extent { offset, len: buf.len() as u64 };
-        let result = self.shared.source.read_exact_at(offset, buf);
-        result.map_err(|error| CacheError::read(&self.shared.info.name, extent, error))?;
+        reader::guarded(&self.shared, None, || {
+            let result = self.shared.source.read_exact_at(offset, buf);
+            result.map_err(|error| CacheError::read(&self.shared.info.name, extent, error))
+        })?;
         self.shared.row_reads.fetch_add(1, Ordering::Relaxed);
         self.shared.row_bytes.fetch_add(extent.len, Ordering::Relaxed);
         Ok(())

@@ -45,11 +45,11 @@ impl Split {
 /// The life of a reader thread.
 pub(crate) fn run(shared: &Arc<Shared>) {
     while let Some(job) = shared.next_job() {
-        let result = guarded(shared, job.group, || read(shared, job));
+        let result = guarded(shared, Some(job.group), || read(shared, job));
         match shared.chunk_done(job, result) {
             After::More | After::Failed | After::GivenUp => {}
             After::Complete => {
-                let result = guarded(shared, job.group, || inspect(shared, job));
+                let result = guarded(shared, Some(job.group), || inspect(shared, job));
                 shared.finish(job, result);
             }
         }
@@ -58,16 +58,20 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 
 /// Turns a panic of the source, the verify hook or the observer into an error, so that nobody waits
 /// forever for a reader that is gone.
-fn guarded(
+pub(crate) fn guarded(
     shared: &Shared,
-    group: usize,
+    group: Option<usize>,
     work: impl FnOnce() -> Result<(), CacheError>,
 ) -> Result<(), CacheError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(CacheError::new(ErrorKind::Panicked, &shared.info.name, format!("a reader panicked: {said}"))
-            .in_group(&shared.groups[group].name))
+        let detail = format!("a reader panicked: {said}");
+        let error = CacheError::new(ErrorKind::Panicked, &shared.info.name, detail);
+        Err(match group {
+            Some(group) => error.in_group(&shared.groups[group].name),
+            None => error,
+        })
     })
 }
 

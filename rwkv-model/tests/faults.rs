@@ -196,6 +196,7 @@ fn what_is_an_error_says_where_and_the_model_goes_on() {
                 (Fault::Os(EIO), "read failed"),
                 (Fault::End, "the source ended early"),
                 (Fault::WrongBytes, "its bytes have checksum"),
+                (Fault::Panic, "a reader panicked"),
             ];
             for phase in PHASES {
                 for (fault, part) in faults {
