@@ -77,6 +77,11 @@ impl State {
         self.identity.config().state_bytes() + self.charge.bytes()
     }
 
+    /// Whether the limit on keys and values has room for those of a copy.
+    pub(crate) fn fits_again(&self) -> bool {
+        self.charge.fits_again()
+    }
+
     /// Makes the state new: all zeros, no tokens seen, usable. How it attends stays.
     pub fn reset(&mut self) {
         self.att_shift.fill(0.0);

@@ -3,12 +3,14 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use rwkv_kernels::Codec;
 use rwkv_model::{
-    FinishReason, Model, ModelOptions, Request, SamplerParams, Scheduler, SchedulerOptions, SweepReport,
+    ErrorKind, Feed, FinishReason, Logits, Model, ModelOptions, Request, SamplerParams, Scheduler,
+    SchedulerOptions, SweepReport,
 };
 use support::random::{Numbers, config, hybrid};
 use support::sessions::{Heard, Running, alone, options, submit};
@@ -108,6 +110,43 @@ fn keys_and_values_are_shared_too() {
     let requests: Vec<Request> = (0..3).map(|seed| request(prompt.clone(), seed)).collect();
     let (heard, _) = lab.together(&requests, |_| {});
     assert_eq!(reused(&heard), [0, 100, 100]);
+}
+
+#[test]
+fn keys_and_values_are_not_shared_beyond_their_limit() {
+    let config = hybrid(4, 2, 64, 16);
+    let (_, packed) = random_pack(&config, 75, Codec::U8);
+    let prompt = Numbers::new(1).tokens(100, config.vocab);
+    let mut free = open(&packed);
+    let mut state = free.new_state();
+    free.step(&mut [Feed::new(&mut state, &prompt, Logits::None)]).unwrap();
+    // Room for two of the four.
+    let limit = 2 * free.kv_bytes();
+    let options = ModelOptions::default().threads(1).chunk_rows(16).kv_bytes(limit);
+    let most = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&most);
+    let on_sweep = move |model: &Model, _: &SweepReport| {
+        seen.fetch_max(model.kv_bytes(), Ordering::Relaxed);
+    };
+    let chosen = SchedulerOptions { on_sweep: Some(Arc::new(on_sweep)), ..support::sessions::options() };
+    let scheduler = Scheduler::start(Model::open(&packed.path, options).unwrap(), chosen).unwrap();
+    let requests: Vec<Request> = (0..4).map(|seed| request(prompt.clone(), seed)).collect();
+    let running: Vec<Running> =
+        requests.iter().map(|request| submit(&scheduler, request.clone()).unwrap()).collect();
+    let heard: Vec<Heard> = running.into_iter().map(Running::wait).collect();
+    let mut good = 0;
+    for (heard, request) in heard.iter().zip(&requests) {
+        match &heard.failed {
+            Some(error) => assert_eq!(error.kind(), ErrorKind::Budget),
+            None => {
+                assert_eq!(heard.tokens, alone(&mut free, request).0);
+                good += 1;
+            }
+        }
+    }
+    assert!(good >= 1, "there is room for one at least");
+    let most = most.load(Ordering::Relaxed);
+    assert!(most <= limit, "{most} bytes of {limit}");
 }
 
 #[test]

@@ -51,6 +51,11 @@ impl Charge {
         self.bytes
     }
 
+    /// Whether the budget has room for a copy.
+    pub fn fits_again(&self) -> bool {
+        self.budget.check(self.bytes).is_ok()
+    }
+
     pub fn is_of(&self, budget: &Arc<Budget>) -> bool {
         Arc::ptr_eq(&self.budget, budget)
     }

@@ -208,11 +208,11 @@ impl Engine {
     /// Goes on with a session that has followed another one as far as their prompts are the same.
     fn lead_on(&mut self, Ready { mut session, gained, logits }: Ready) {
         self.totals.shared_tokens += gained as u64;
-        if !session.is_ready() {
+        if gained > 0 && !session.is_ready() {
             let kept = || (session.state.clone(), None);
             self.prefixes.keep(&session.tokens[..session.fed], session.state.bytes(), kept);
         }
-        let told = session.tell_prefill();
+        let told = if gained > 0 { session.tell_prefill() } else { Ok(()) };
         self.go_on(session, told, logits);
     }
 
@@ -249,6 +249,7 @@ impl Engine {
         if let Some(heir) = orphans.first_mut()
             && !matches!(end, End::Failed(_))
             && session.fed > heir.fed
+            && session.state.fits_again()
         {
             // The others follow this one now.
             heir.go_on_from(session.state.clone(), session.fed);

@@ -62,6 +62,11 @@ impl Followers {
                 continue;
             };
             let session = &mut follower.session;
+            if !leader.state.fits_again() {
+                // It reads for itself, as far as there is room.
+                ready.push(Ready { session: follower.session, gained: 0, logits: None });
+                continue;
+            }
             let gained = follower.at - session.fed;
             session.go_on_from(leader.state.clone(), follower.at);
             let chooses = session.is_ready() && session.generates();
