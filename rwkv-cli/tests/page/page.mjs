@@ -152,7 +152,11 @@ const tests = {
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
       return new Set(new Uint32Array(data.buffer)).size;
     }, id);
-    for (const id of ["grid", "strip", "history"]) await until(`a picture in ${id}`, async () => (await drawn(id)) > 3);
+    for (const id of ["grid", "strip", "history"]) {
+      // Only what can be seen is drawn.
+      await page.locator(`#${id}`).scrollIntoViewIfNeeded();
+      await until(`a picture in ${id}`, async () => (await drawn(id)) > 3);
+    }
     await until("a session's text", async () => (await page.locator("#texts .said").first().textContent()).length > 10);
     assert(await page.locator("#texts .likely li").count() >= 2);
   },
@@ -292,6 +296,11 @@ async function screenshots(browser, address) {
     await page.screenshot({ path: join(folder, `engine-${name}.png`), fullPage: false });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert(wide <= 0, `${name}: the page is ${wide} pixels too wide`);
+    await page.locator('#mode input[value="guided"]').check({ force: true });
+    await until("the first sentence", async () => /^1 of \d+/.test(await page.textContent("#sentence")));
+    await page.screenshot({ path: join(folder, `guided-${name}.png`) });
+    const cut = await page.evaluate(() => document.getElementById("engine").scrollWidth - document.getElementById("engine").clientWidth);
+    assert(cut <= 0, `${name}: the engine view is ${cut} pixels too wide`);
     assert.deepEqual(page.errors, [], name);
     await page.context().close();
   }
