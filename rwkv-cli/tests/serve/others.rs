@@ -110,6 +110,23 @@ fn metrics_count_what_happened() {
 }
 
 #[test]
+fn a_prompt_is_read_once_for_all_its_choices() {
+    let server = Server::start("");
+    let prompt = "hello, said the state to the weights, ".repeat(40);
+    let request =
+        json!({ "prompt": prompt, "max_tokens": 6, "temperature": 2, "top_p": 1, "seed": 5, "n": 8 });
+    let answer = server.post("/v1/completions", request.clone()).ok();
+    let read = answer["usage"]["prompt_tokens"].as_f64().expect("a number");
+    assert_eq!(server.metric("rwkv_prompt_tokens_total"), read);
+    for (index, choice) in answer["choices"].as_array().expect("choices").iter().enumerate() {
+        let mut alone = request.clone();
+        (alone["n"], alone["seed"]) = (json!(1), json!(5 + index));
+        let alone = Server::start("").post("/v1/completions", alone).ok();
+        assert_eq!(choice["text"], alone["choices"][0]["text"], "choice {index}");
+    }
+}
+
+#[test]
 fn the_description_is_of_what_there_is() {
     let server = Server::start("--state-dir states");
     let description = server.get("/openapi.json").ok();
