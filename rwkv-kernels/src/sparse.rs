@@ -114,6 +114,7 @@ impl SparseRows {
     }
 
     /// The inputs of block `b` that are not zero in every row, a bit each.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "the definitions do without it"))]
     pub(crate) fn active(&self, b: usize) -> u128 {
         self.active[b]
     }
