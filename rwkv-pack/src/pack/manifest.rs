@@ -202,7 +202,26 @@ impl Group {
         if found == expected { Ok(()) } else { Err(self.damaged(found, expected, offset)) }
     }
 
-    pub(crate) fn check_sum(&self, found: Checksum) -> Result<(), PackError> {
+    /// Checks that another group, of the same bytes, has the same checksums.
+    pub(crate) fn check_sums(&self, found: &Group) -> Result<(), PackError> {
+        self.check_sum(found.checksum)?;
+        let sums =
+            |group: &Group| group.parts.iter().flat_map(|parts| parts.checksums.clone()).collect::<Vec<_>>();
+        let part_len = self.parts.as_ref().map_or(0, |parts| parts.len);
+        match sums(found)
+            .into_iter()
+            .zip(sums(self))
+            .enumerate()
+            .find(|(_, (found, expected))| found != expected)
+        {
+            None => Ok(()),
+            Some((part, (found, expected))) => {
+                Err(self.damaged(found, expected, self.offset + part as u64 * part_len))
+            }
+        }
+    }
+
+    fn check_sum(&self, found: Checksum) -> Result<(), PackError> {
         let expected = self.checksum;
         if found == expected { Ok(()) } else { Err(self.damaged(found, expected, self.offset)) }
     }

@@ -2,6 +2,7 @@
 //!
 //! The format is described once, in the README, which is the documentation of this crate.
 
+mod hash;
 mod layout;
 mod manifest;
 mod reader;

@@ -5,14 +5,13 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use xxhash_rust::xxh3::Xxh3;
-
 use crate::dtype::DType;
 use crate::error::{PackError, PackErrorKind};
 use crate::format::Container;
 use crate::header::{Header, StoredTensor};
 use crate::input::InputFile;
-use crate::pack::manifest::{Checksum, Group, Manifest, PackedTensor, Parts};
+use crate::pack::hash::GroupHash;
+use crate::pack::manifest::{Group, Manifest, PackedTensor, Parts};
 use crate::pack::{MANIFEST_KEY, MAX_PACK_HEADER_LEN, MAX_PART_LEN, PAD_PREFIX, PAGE, TENSOR_ALIGN};
 
 /// An open pack whose every statement about its own layout was checked.
@@ -106,7 +105,7 @@ impl Pack {
         self.check_group(index, buf)
     }
 
-    /// Reads all groups and checks their checksums, in little memory.
+    /// Reads all groups and checks their checksums and those of their parts, in little memory.
     ///
     /// `progress` is called with the bytes done and the bytes in all.
     ///
@@ -117,13 +116,15 @@ impl Pack {
         let total = self.manifest.data_len();
         let mut done = 0;
         for group in &self.manifest.groups {
-            let mut hash = Xxh3::new();
+            let mut found = group.clone();
+            let mut hash = GroupHash::default();
             let read = self.input.stream(group.offset, group.len, |chunk| {
-                hash.update(chunk);
+                hash.update(found.parts.as_mut(), chunk);
                 done += chunk.len() as u64;
                 progress(done, total);
             });
-            read.and_then(|()| group.check_sum(Checksum(hash.digest())))
+            hash.end_group(&mut found);
+            read.and_then(|()| group.check_sums(&found))
                 .map_err(|error| error.in_group(&group.name).in_file(self.path()))?;
         }
         Ok(())

@@ -125,6 +125,12 @@ fn pack_manifests() {
             "group blocks.0.key: has checksums of 2 parts, expected 3",
         ),
         (
+            "wrong sum of a part",
+            told(&|it| it["groups"][2]["parts"]["checksums"][1] = "0123456789abcdef".into()),
+            Checksum,
+            "group blocks.0.key: its bytes have checksum",
+        ),
+        (
             "larger parts",
             told(&|it| it["groups"][2]["parts"]["len"] = (1u64 << 40).into()),
             Malformed,
