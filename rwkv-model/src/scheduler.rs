@@ -147,25 +147,46 @@ impl Scheduler {
     /// # Errors
     /// The request is wrong, which is found out here; the queue is full; the scheduler is closed. `sink` hears nothing then.
     pub fn submit(&self, request: Request, sink: Sink) -> Result<Ticket, SubmitError> {
+        let mut tickets = self.submit_all([(request, sink)])?;
+        Ok(tickets.pop().expect("a ticket for each request"))
+    }
+
+    /// Puts requests in the queue, all of them or none, so that those that there is room for begin in the same sweep.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit), for any of them; none is taken then.
+    pub fn submit_all(
+        &self,
+        requests: impl IntoIterator<Item = (Request, Sink)>,
+    ) -> Result<Vec<Ticket>, SubmitError> {
+        let pending = requests.into_iter().map(|(request, sink)| self.pending(request, sink));
+        let pending = pending.collect::<Result<Vec<_>>>()?;
+        let ticket = |pending: &Pending| Ticket {
+            id: pending.id,
+            cancelled: Arc::clone(&pending.cancelled),
+            inbox: Arc::clone(&self.handle.inbox),
+        };
+        let tickets = pending.iter().map(ticket).collect();
+        match self.handle.inbox.put(pending) {
+            Ok(()) => Ok(tickets),
+            Err(Refused::Full) => Err(SubmitError::QueueFull),
+            Err(Refused::Closed) => Err(SubmitError::Closed),
+        }
+    }
+
+    fn pending(&self, request: Request, sink: Sink) -> Result<Pending> {
         self.check(&request)?;
         let sampler = Sampler::new(request.params.clone(), self.config().vocab)?;
         let uncounted = &self.handle.uncounted;
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let id = self.handle.next_id.fetch_add(1, Ordering::Relaxed);
-        let pending = Pending {
-            id,
-            cancelled: Arc::clone(&cancelled),
+        Ok(Pending {
+            id: self.handle.next_id.fetch_add(1, Ordering::Relaxed),
+            cancelled: Arc::new(AtomicBool::new(false)),
             sampler: sampler.uncounted(|token| uncounted[token as usize]),
             text: Text::new(&request.stop_strings)?,
             request,
             sink,
             submitted: Instant::now(),
-        };
-        match self.handle.inbox.put(pending) {
-            Ok(()) => Ok(Ticket { id, cancelled, inbox: Arc::clone(&self.handle.inbox) }),
-            Err(Refused::Full) => Err(SubmitError::QueueFull),
-            Err(Refused::Closed) => Err(SubmitError::Closed),
-        }
+        })
     }
 
     fn check(&self, request: &Request) -> Result<()> {

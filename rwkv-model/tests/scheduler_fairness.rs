@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rwkv_kernels::Codec;
 use rwkv_model::{
-    FinishReason, Model, ModelOptions, Request, SamplerParams, Scheduler, SchedulerOptions, SweepReport,
-    Ticket,
+    FinishReason, Model, ModelOptions, Request, SamplerParams, Scheduler, SchedulerOptions, Sink,
+    SubmitError, SweepReport, Ticket,
 };
 use support::random::{Numbers, config};
 use support::sessions::{alone, options, submit};
@@ -102,6 +103,29 @@ fn a_long_prompt_is_read_beside_those_that_decode() {
     let read = sweeps.iter().filter(|sweep| sweep.sessions.iter().any(|session| session.id == id)).count();
     // Five of eight rows at least.
     assert!((500usize.div_ceil(8)..=500 / 5 + 1).contains(&read), "{read} sweeps");
+}
+
+#[test]
+fn what_is_submitted_together_begins_together() {
+    let packed = packed();
+    let (scheduler, sweeps) = watched(&packed, SchedulerOptions { queue: 1, sessions: 3, ..options() });
+    let requests = |count: u32| {
+        (0..count).map(|token| {
+            let sink: Sink = Box::new(|_| ControlFlow::Continue(()));
+            (request(vec![token], 3), sink)
+        })
+    };
+    assert!(matches!(scheduler.submit_all(requests(5)), Err(SubmitError::QueueFull)));
+    let wrong =
+        scheduler.submit_all(requests(2).chain(requests(1).map(|(_, sink)| (request(vec![], 1), sink))));
+    assert!(matches!(wrong, Err(SubmitError::Invalid(_))));
+    let stats = scheduler.stats();
+    assert_eq!((stats.submitted, stats.refused), (0, 5), "all of them or none");
+    assert_eq!(scheduler.submit_all(requests(3)).unwrap().len(), 3);
+    scheduler.clone().shutdown(Duration::from_secs(60));
+    assert_eq!(scheduler.stats().completed, 3);
+    let sizes: Vec<usize> = sweeps.lock().unwrap().iter().map(|sweep| sweep.sessions.len()).collect();
+    assert_eq!(sizes, [3, 3, 3]);
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scheduler = Scheduler::start(model, SchedulerOptions::new(Arc::new(bytes)))?;
 
     let (sender, events) = channel();
+    let mut requests = Vec::new();
     for (index, prompt) in PROMPTS.into_iter().enumerate() {
         let request = Request {
             params: SamplerParams::greedy(),
@@ -37,9 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(()) => ControlFlow::Continue(()),
             Err(_closed) => ControlFlow::Break(()),
         });
-        scheduler.submit(request, sink)?;
+        requests.push((request, sink));
     }
     drop(sender);
+    scheduler.submit_all(requests)?;
 
     let mut texts = PROMPTS.map(|_| Vec::new());
     // Each sink goes with its session, and the last one closes the channel.

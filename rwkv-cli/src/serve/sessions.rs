@@ -35,13 +35,12 @@ impl Sessions {
     ) -> Result<Sessions, ApiError> {
         let unfinished = requests.len();
         let (sender, events) = mpsc::channel(EVENTS * unfinished.max(1));
-        let mut sessions = Sessions { events, tickets: Vec::new(), first: None, unfinished };
-        for (index, request) in requests.into_iter().enumerate() {
+        let requests = requests.into_iter().enumerate().map(|(index, request)| {
             let sink = sink(index, sender.clone(), Clock::start(metrics));
-            // An error drops the sessions, which cancels those that were taken.
-            sessions.tickets.push(loaded.scheduler.submit(request, sink).map_err(refused)?);
-        }
-        Ok(sessions)
+            (request, sink)
+        });
+        let tickets = loaded.scheduler.submit_all(requests).map_err(refused)?;
+        Ok(Sessions { events, tickets, first: None, unfinished })
     }
 
     /// Waits until one of them has left the queue.

@@ -68,20 +68,20 @@ impl Inbox {
         }
     }
 
-    /// Puts a request at the end of the queue, if there is room.
-    pub fn put(&self, pending: Pending) -> Result<(), Refused> {
+    /// Puts requests at the end of the queue, if there is room for all of them.
+    pub fn put(&self, pending: Vec<Pending>) -> Result<(), Refused> {
         let mut queue = self.lock();
         if queue.is_closed {
             return Err(Refused::Closed);
         }
         // Those that can begin with the next sweep do not wait.
         let free = self.most_sessions - queue.running;
-        if queue.waiting.len() >= free + self.most_waiting {
-            queue.refused += 1;
+        if queue.waiting.len() + pending.len() > free + self.most_waiting {
+            queue.refused += pending.len() as u64;
             return Err(Refused::Full);
         }
-        queue.submitted += 1;
-        queue.waiting.push_back(pending);
+        queue.submitted += pending.len() as u64;
+        queue.waiting.extend(pending);
         drop(queue);
         self.changed.notify_one();
         Ok(())

@@ -3,11 +3,11 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rwkv_model::{Model, Request, SamplerParams, Scheduler, SchedulerOptions, SessionEvent, SubmitError};
+use rwkv_model::{Model, Request, SamplerParams, Scheduler, SchedulerOptions, SessionEvent, Sink};
 use serde::Serialize;
 
 use super::measure::{Tokens, median};
@@ -149,10 +149,11 @@ struct Run {
 fn run(scheduler: &Scheduler, requests: &[Request]) -> Result<Run> {
     let before = scheduler.stats();
     let begin = Instant::now();
-    let ends = requests.iter().map(|request| submit(scheduler, request.clone()));
-    let ends = ends.collect::<Result<Vec<_>, SubmitError>>()?;
-    for end in ends {
-        end.recv().context("the engine is gone")??;
+    let (sender, ends) = channel();
+    scheduler.submit_all(requests.iter().map(|request| (request.clone(), sink(sender.clone()))))?;
+    drop(sender);
+    for _ in requests {
+        ends.recv().context("the engine is gone")??;
     }
     let time = begin.elapsed();
     let after = scheduler.stats();
@@ -164,9 +165,9 @@ fn run(scheduler: &Scheduler, requests: &[Request]) -> Result<Run> {
     })
 }
 
-fn submit(scheduler: &Scheduler, request: Request) -> Result<Receiver<Result<()>>, SubmitError> {
-    let (sender, end) = channel();
-    let sink = move |event| {
+/// Says when a session has ended.
+fn sink(sender: Sender<Result<()>>) -> Sink {
+    Box::new(move |event| {
         let ended = match event {
             SessionEvent::Finished(_) => Ok(()),
             SessionEvent::Failed(error) => Err(error.into()),
@@ -175,9 +176,7 @@ fn submit(scheduler: &Scheduler, request: Request) -> Result<Receiver<Result<()>
         // Who measures waits for it.
         let _ = sender.send(ended);
         ControlFlow::Continue(())
-    };
-    scheduler.submit(request, Box::new(sink))?;
-    Ok(end)
+    })
 }
 
 /// Prints a table with a line for each report.
