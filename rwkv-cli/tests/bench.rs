@@ -65,5 +65,7 @@ fn attention_is_measured_at_a_depth() {
     assert_eq!(report("--context 100 --kv f32")["kv_bytes"], 2 * 2 * 64 * 4 * 128);
     let window = report("--context 300 --attention window:64")["kv_bytes"].as_u64().expect("bytes");
     assert!(window <= 2 * 2 * 64 * 2 * 128, "{window} bytes of a window of 64");
-    lab.run("bench tiny.rwkv --kv f32").fails(2, "is RWKV-7, without attention");
+    for sessions in ["", "--sessions 2"] {
+        lab.run(&format!("bench tiny.rwkv --kv f32 {sessions}")).fails(2, "is RWKV-7, without attention");
+    }
 }

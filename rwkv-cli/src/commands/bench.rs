@@ -172,7 +172,8 @@ impl BenchArgs {
             let progress = Progress::spinner(console, &format!("{name}, threads: {threads},"));
             progress.message("loading");
             let options = ModelOptions::default().threads(threads).sessions(plan.most());
-            let model = Model::open(pack, self.memory.apply(options)?)?;
+            let model = Model::open(pack, self.attention.apply(self.memory.apply(options)?))?;
+            self.attention.check(name, model.config())?;
             let measured = sessions::measure(name, model, &plan, &progress)?;
             drop(progress);
             if self.json {
