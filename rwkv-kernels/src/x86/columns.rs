@@ -155,11 +155,11 @@ unsafe fn few_of<O: TileOps, const P: usize>(
     unsafe {
         while at < active.len() {
             let end = active.len().min(at + PASS);
-            for &(k, _) in &active[active.len().min(at + AHEAD)..active.len().min(at + AHEAD + PASS)] {
+            let mut ahead = [parts.base; PASS];
+            let coming = active.get(at + AHEAD..).unwrap_or_default();
+            for (ahead, &(k, _)) in ahead.iter_mut().zip(coming) {
                 let column = parts.base.add(k * parts.stride);
-                for line in (0..groups * parts.bytes_per_64).step_by(64) {
-                    _mm_prefetch::<_MM_HINT_T0>(column.add(codes_at + line).cast());
-                }
+                *ahead = column.add(codes_at);
                 if P > 0 {
                     _mm_prefetch::<_MM_HINT_T0>(column.add(pairs_at).cast());
                 }
@@ -177,10 +177,10 @@ unsafe fn few_of<O: TileOps, const P: usize>(
             }
             let acc = &mut acc.0[..groups * GROUP];
             match end - at {
-                4 => pass::<O, P, 4>(codec, &columns, &values, &pairs, acc),
-                3 => pass::<O, P, 3>(codec, &columns, &values, &pairs, acc),
-                2 => pass::<O, P, 2>(codec, &columns, &values, &pairs, acc),
-                _ => pass::<O, P, 1>(codec, &columns, &values, &pairs, acc),
+                4 => pass::<O, P, 4>(codec, &columns, &ahead, &values, &pairs, acc),
+                3 => pass::<O, P, 3>(codec, &columns, &ahead, &values, &pairs, acc),
+                2 => pass::<O, P, 2>(codec, &columns, &ahead, &values, &pairs, acc),
+                _ => pass::<O, P, 1>(codec, &columns, &ahead, &values, &pairs, acc),
             }
             at = end;
         }
@@ -188,11 +188,13 @@ unsafe fn few_of<O: TileOps, const P: usize>(
     y.copy_from_slice(&acc.0[..y.len()]);
 }
 
-/// Adds `J` columns to the accumulators.
+/// Adds `J` columns to the accumulators, and prefetches as much of the columns `ahead`, in step with the lines that it uses:
+/// many prefetches at once would fill the queue of misses, and loads would wait behind them.
 #[inline(always)]
 unsafe fn pass<O: TileOps, const P: usize, const J: usize>(
     codec: Codec,
     columns: &[*const u8; PASS],
+    ahead: &[*const u8; PASS],
     values: &[f32; PASS],
     pairs: &[Aligned<{ 4 * SPAN / GROUP }>; PASS],
     acc: &mut [f32],
@@ -204,6 +206,9 @@ unsafe fn pass<O: TileOps, const P: usize, const J: usize>(
             let a = acc.as_mut_ptr().add(g * GROUP);
             let mut v: [O::F; 4] = [O::load(a), O::load(a.add(16)), O::load(a.add(32)), O::load(a.add(48))];
             for j in 0..J {
+                for line in (0..step).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(ahead[j].wrapping_add(g * step + line).cast());
+                }
                 let w =
                     weights_64::<O, P>(codec, columns[j].add(g * step), pairs[j].0.as_ptr().add(2 * P * g));
                 for i in 0..4 {
