@@ -44,6 +44,9 @@ fn load(app: &App) -> Result<()> {
             ..SchedulerOptions::new(token_bytes)
         },
     )?;
+    if args.prefix_dir.is_some() && scheduler.stats().prefix.limit_bytes == 0 {
+        console.warn("--prefix-dir keeps nothing: the budget has no room for states of prompts");
+    }
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     app.set_loaded(Loaded { name, created, pack, options, vocabulary, scheduler });
     Ok(())
