@@ -35,7 +35,7 @@ class Proof:
         """Runs the program to its end, within a control group if one is given."""
         enter = None if group is None else group.enter
         command = [self.args.rwkv, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, preexec_fn=enter)
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", preexec_fn=enter)
 
     def json(self, *arguments, group=None):
         ended = self.rwkv(*arguments, "--json", "--quiet", group=group)
@@ -124,7 +124,7 @@ def peak(proof):
         prompt.write(PROMPT * 40)
         prompt.flush()
         for io in ("direct", "buffered"):
-            run = ("run", proof.pack, "--prompt-file", prompt.name, "-n", 3, "--stats", "--ram", f"{ram}MiB", "--io", io)
+            run = ("run", proof.pack, "--prompt-file", prompt.name, "-n", 3, "--seed", 1, "--stats", "--ram", f"{ram}MiB", "--io", io)
             ended = proof.rwkv(*run)
             found = re.search(r"^peak RSS +([0-9.]+) (MiB|GiB)", ended.stderr, re.M)
             if not found:
