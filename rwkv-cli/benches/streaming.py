@@ -121,7 +121,7 @@ def prediction(proof):
 def peak(proof):
     ram = 512
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as prompt:
-        prompt.write(PROMPT * 40)
+        prompt.write(PROMPT * 20)
         prompt.flush()
         for io in ("direct", "buffered"):
             run = ("run", proof.pack, "--prompt-file", prompt.name, "-n", 3, "--seed", 1, "--stats", "--ram", f"{ram}MiB", "--io", io)
