@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use rwkv_kernels::Codec;
 use rwkv_model::{
     ErrorKind, Feed, FinishReason, Logits, Model, ModelOptions, Request, SamplerParams, Scheduler,
-    SchedulerOptions, SweepReport,
+    SchedulerOptions, SessionEvent, Sink, State, SweepReport,
 };
 use support::random::{Numbers, config, hybrid};
 use support::sessions::{Heard, Running, alone, options, submit};
@@ -147,6 +148,48 @@ fn keys_and_values_are_not_shared_beyond_their_limit() {
     assert!(good >= 1, "there is room for one at least");
     let most = most.load(Ordering::Relaxed);
     assert!(most <= limit, "{most} bytes of {limit}");
+}
+
+#[test]
+fn choices_from_one_state_are_read_once() {
+    let (_, packed) = random_pack(&config(2, 2, 16), 75, Codec::U8);
+    let mut model = open(&packed);
+    let vocab = model.config().vocab;
+    let mut after = |seed| {
+        let mut state = model.new_state();
+        let tokens = Numbers::new(seed).tokens(20, vocab);
+        model.step(&mut [Feed::new(&mut state, &tokens, Logits::None)]).unwrap();
+        state
+    };
+    let (state, other) = (after(1), after(2));
+    let prompt = Numbers::new(3).tokens(60, vocab);
+    let with = |state: &State, seed| Request { state: Some(state.clone()), ..request(prompt.clone(), seed) };
+    let requests =
+        [with(&state, 0), with(&other, 1), with(&state, 2), request(prompt.clone(), 3), with(&state, 4)];
+    let cached = SchedulerOptions { prefix_cache_bytes: 1 << 20, ..options() };
+    let scheduler = Scheduler::start(open(&packed), cached).unwrap();
+    let (sinks, events): (Vec<Sink>, Vec<Receiver<SessionEvent>>) = requests
+        .iter()
+        .map(|_| {
+            let (sender, events) = channel();
+            let sink = move |event| match sender.send(event) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            };
+            (Box::new(sink) as Sink, events)
+        })
+        .unzip();
+    let tickets = scheduler.submit_all(requests.iter().cloned().zip(sinks)).unwrap();
+    let running = tickets.into_iter().zip(events).map(|(ticket, events)| Running { ticket, events });
+    let heard: Vec<Heard> = running.map(Running::wait).collect();
+    for (heard, request) in heard.iter().zip(&requests) {
+        assert_eq!(heard.tokens, alone(&mut model, request).0);
+    }
+    assert_eq!(reused(&heard), [0, 0, 60, 0, 60]);
+    assert_eq!(scheduler.stats().prompt_tokens, 3 * 60);
+    // What follows on a state is no prefix for a new session.
+    let again = submit(&scheduler, request(prompt.clone(), 9)).unwrap().wait();
+    assert_eq!(again.tokens, alone(&mut model, &request(prompt.clone(), 9)).0);
 }
 
 #[test]

@@ -104,7 +104,8 @@ impl Engine {
     /// Begins a session, with a state that is known if there is one.
     fn begin(&mut self, mut pending: Pending) {
         let request = &mut pending.request;
-        request.reuse &= request.state.is_none();
+        let (shares, is_new) = (request.reuse, request.state.is_none());
+        request.reuse &= is_new;
         let hit = match request.reuse && !request.is_whole() && self.prefixes.is_enabled() {
             true => self.prefixes.find(&request.prompt, request.max_tokens != Some(0)),
             false => None,
@@ -115,6 +116,7 @@ impl Engine {
             None => (0, None, request.state.take().unwrap_or_else(|| self.model.new_state())),
         };
         let (mut session, told) = Session::begin(pending, state, reused, self.model.config().width);
+        (session.shares, session.is_new) = (shares, is_new);
         session.cut = Some(shared).filter(|&cut| cut >= reused + LEAST_TOKENS && cut < session.tokens.len());
         self.go_on(session, told, logits);
     }
@@ -208,7 +210,7 @@ impl Engine {
     /// Goes on with a session that has followed another one as far as their prompts are the same.
     fn lead_on(&mut self, Ready { mut session, gained, logits }: Ready) {
         self.totals.shared_tokens += gained as u64;
-        if gained > 0 && !session.is_ready() {
+        if gained > 0 && session.request.reuse && !session.is_ready() {
             let kept = || (session.state.clone(), None);
             self.prefixes.keep(&session.tokens[..session.fed], session.state.bytes(), kept);
         }

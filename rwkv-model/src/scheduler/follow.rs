@@ -3,6 +3,9 @@
 //! A session whose prompt begins with what another one is about to read waits until that one has come to where they part, and
 //! goes on from a copy of its state, which has the bits that feeding the tokens would have given. It loses nothing by that: the other one
 //! is as far already, and both would have equal shares of the rows. If the other one ends before, it goes on from there.
+//!
+//! Sessions that begin with states of their own follow each other if these are the same and none has fed anything yet, as the
+//! choices of one request are.
 
 use super::prefix::{LEAST_TOKENS, common};
 use super::session::{End, Session};
@@ -103,6 +106,11 @@ impl Followers {
 /// How far a session can follow another, if that is worth its while.
 fn followed(session: &Session, leader: &Session) -> Option<usize> {
     if !session.can_follow() || !leader.can_lead() || leader.fed < session.fed {
+        return None;
+    }
+    let both_are_new = session.is_new && leader.is_new;
+    let begin_alike = || (leader.fed, session.fed) == (0, 0) && leader.state == session.state;
+    if !both_are_new && !begin_alike() {
         return None;
     }
     let at = common(session.prompt(), leader.prompt());

@@ -102,8 +102,8 @@ pub struct Request {
     /// How long it may run after that. What was generated until then is the text.
     pub time_limit: Option<Duration>,
     /// Whether states of known prefixes may be used, and those of this session kept for others; and whether what its prompt has
-    /// in common with those of other sessions may be read once for all of them. Neither is done if the session begins with a
-    /// state of its own.
+    /// in common with those of other sessions may be read once for all of them. With a state of its own, a session only shares
+    /// its prompt, and only with those that begin at the same time from the same state.
     pub reuse: bool,
 }
 

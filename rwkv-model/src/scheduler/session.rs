@@ -86,6 +86,10 @@ pub(super) struct Session {
     completion: usize,
     hidden_sum: Option<Vec<f64>>,
     prompt_logprobs: Vec<TokenLogprobs>,
+    /// Whether what its prompt has in common with others may be read once.
+    pub shares: bool,
+    /// Whether it began with a new state.
+    pub is_new: bool,
     /// Where the prompt is to be cut, so that the state there can be kept.
     pub cut: Option<usize>,
     /// The state after so many tokens, on the way.
@@ -117,6 +121,8 @@ impl Session {
             completion: 0,
             hidden_sum,
             prompt_logprobs: Vec::new(),
+            shares: false,
+            is_new: false,
             cut: None,
             checkpoint: None,
             drawn: None,
@@ -141,12 +147,12 @@ impl Session {
 
     /// Whether it may go on from what another session has read.
     pub fn can_follow(&self) -> bool {
-        self.request.reuse && self.is_prefilling() && !self.request.is_whole()
+        self.shares && self.is_prefilling() && !self.request.is_whole()
     }
 
     /// Whether others may go on from what it reads, as fast as they would read it themselves.
     pub fn can_lead(&self) -> bool {
-        self.request.reuse && self.is_prefilling() && self.request.prompt_logprobs.is_none()
+        self.shares && self.is_prefilling() && self.request.prompt_logprobs.is_none()
     }
 
     /// Whether tokens are to be generated.
