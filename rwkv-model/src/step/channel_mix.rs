@@ -91,5 +91,5 @@ impl Pass<'_, '_> {
 
 /// Outputs of a task of the value matrix. A task goes over every active column, so wide ones read memory in longer runs.
 fn value_width(outputs: usize, threads: usize) -> usize {
-    (outputs / (4 * threads)).next_multiple_of(COLUMN_GROUP).max(COLUMN_GROUP)
+    (outputs / (2 * threads)).next_multiple_of(COLUMN_GROUP).max(COLUMN_GROUP)
 }
