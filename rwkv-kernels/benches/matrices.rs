@@ -8,6 +8,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use memmap2::MmapMut;
 use rwkv_kernels::{
     Activations, Codec, Columns, Isa, Panels, RowTiles, SparseRows, Team, encode_columns, encode_row_tiles,
     matmul, matmul_columns, probe,
@@ -47,14 +48,25 @@ fn swept_bytes() -> usize {
     mib << 20
 }
 
+/// Memory of the kind that the weights of a model are held in: of huge pages, where there are any.
+fn memory_of(len: usize) -> MmapMut {
+    let memory = MmapMut::map_anon(len).expect("memory");
+    #[cfg(target_os = "linux")]
+    let _ = memory.advise(memmap2::Advice::HugePage);
+    memory
+}
+
 /// Copies of a matrix that fill the swept size.
-fn copies(matrix: &[u8]) -> Vec<u8> {
+fn copies(matrix: &[u8]) -> MmapMut {
     let count = swept_bytes().div_ceil(matrix.len()).max(1);
-    matrix.repeat(count)
+    let mut all = memory_of(count * matrix.len());
+    all.chunks_exact_mut(matrix.len()).for_each(|copy| copy.copy_from_slice(matrix));
+    all
 }
 
 fn memory(c: &mut Criterion) {
-    let buffer = vec![1u8; swept_bytes()];
+    let mut buffer = memory_of(swept_bytes());
+    buffer.fill(1);
     for threads in threads() {
         let mut team = Team::new(threads);
         let isa = Isa::detect();
