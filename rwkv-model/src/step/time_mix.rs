@@ -93,9 +93,6 @@ impl Pass<'_, '_> {
         let Scratch { mixed, heads, hidden, hidden_input, .. } = &mut *self.scratch;
         let [r, w, k, v, a, g] = &*mixed;
         let mut items = Vec::new();
-        items.extend(tasks(projections.receptance, r, &mut heads.r, Then::Nothing));
-        items.extend(tasks(projections.key, k, &mut heads.k, Then::Nothing));
-        items.extend(tasks(projections.value, v, &mut heads.v, Then::Nothing));
         let inputs = [(w, Then::Tanh), (a, Then::Nothing), (v, Then::Nothing), (g, Then::Sigmoid)];
         for ((which, hidden), (input, then)) in LowRank::ALL.into_iter().zip(hidden.iter_mut()).zip(inputs) {
             if let Some(pair) = at.low_rank(which) {
@@ -103,6 +100,9 @@ impl Pass<'_, '_> {
                 items.extend(tasks(pair.down.view(group), input, hidden, then));
             }
         }
+        items.extend(tasks(projections.receptance, r, &mut heads.r, Then::Nothing));
+        items.extend(tasks(projections.key, k, &mut heads.k, Then::Nothing));
+        items.extend(tasks(projections.value, v, &mut heads.v, Then::Nothing));
         self.team.for_each(&mut items, |task| task.run(isa));
         for ((which, hidden), input) in LowRank::ALL.into_iter().zip(hidden).zip(hidden_input) {
             if let Some(pair) = at.low_rank(which) {
