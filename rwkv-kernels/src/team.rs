@@ -1,7 +1,8 @@
 //! The thread team: hand-offs of about a microsecond between the phases of a step.
 //!
-//! A phase is a list of items and a function. Threads take items one by one, ascending, from a shared
-//! countdown, so a thread that the operating system holds up does not hold up the rest of the list:
+//! A phase is a number of items and a function. Threads take items one by one from a shared countdown, so a thread that the
+//! operating system holds up does not hold up the rest. [`Team::for_each`] makes an item of each run of neighbours in a
+//! list, whose rest those that are ahead take over:
 //!
 //! ```text
 //! caller                                   worker
@@ -93,9 +94,9 @@ impl Team {
 
     /// Runs `f` once on every item, on all threads, and returns when all are done.
     ///
-    /// Each thread walks through neighbours, as far as it is not behind: a product prefetches beyond its end, where the next tiles
-    /// begin. A thread that has come to the end takes items of the others, from their ends. Let one item take from some 5 to 50
-    /// microseconds.
+    /// Each thread walks through neighbours, because a product prefetches beyond its end, where the next tiles begin. Who has come
+    /// to the end of its walk takes items of the others, from their ends: put the long ones first, and let one item take
+    /// from some 5 to 50 microseconds.
     ///
     /// # Panics
     /// When `f` panicked for an item: the other items are run all the same, then the first panic goes on here.
