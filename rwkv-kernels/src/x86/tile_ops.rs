@@ -11,11 +11,18 @@
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
-/// How far ahead one row prefetches in each tile: beyond the next page, so that its address is translated
+/// How far ahead a few rows prefetch in each tile: beyond the next page, so that its address is translated
 /// before it is needed. Hardware prefetchers stop at a page's end.
 const AHEAD: usize = 4352;
 
-/// What one row prefetches, in step with the lines that it uses: many at once would fill the queue of misses, and loads
+/// Whether products with so many rows at a time wait for memory. With more of them the tiles come from a cache, but for the first
+/// rows of a prompt.
+#[inline(always)]
+pub(crate) const fn prefetches(rows: usize) -> bool {
+    rows <= 4
+}
+
+/// What a few rows prefetch, in step with the lines that they use: many at once would fill the queue of misses, and loads
 /// would wait behind them.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {
@@ -106,7 +113,7 @@ pub(crate) trait TileOps: Copy {
     unsafe fn dot_nibbles(acc: Self::I, w: Self::I, x: *const i8) -> Self::I;
     unsafe fn to_f32(x: Self::I) -> Self::F;
 
-    /// Exact dot products of a group's 64 codes of each row and tile, 16 lines of a tile; one row prefetches.
+    /// Exact dot products of a group's 64 codes of each row and tile, 16 lines of a tile; a few rows prefetch.
     #[inline(always)]
     unsafe fn dots_u8<const T: usize, const C: usize>(
         w: [*const u8; T],
@@ -116,9 +123,9 @@ pub(crate) trait TileOps: Copy {
         // SAFETY: the caller's tiles have 16 lines.
         unsafe {
             let mut d = [[Self::izero(); C]; T];
-            for quad in 0..if C == 1 { ahead.lines } else { 16 } {
+            for quad in 0..if prefetches(C) { ahead.lines } else { 16 } {
                 let w = on(w, 64 * quad);
-                if C == 1 {
+                if prefetches(C) {
                     ahead.prefetch(w);
                 }
                 let mut codes = [Self::izero(); T];
@@ -148,7 +155,7 @@ pub(crate) trait TileOps: Copy {
             let mut d = [[Self::izero(); C]; T];
             for line in 0..4 {
                 let w = on(w, 64 * line);
-                if C == 1 {
+                if prefetches(C) {
                     ahead.prefetch(w);
                 }
                 let mut nibbles = [(Self::izero(), Self::izero()); T];

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use crate::activations::Activations;
 use crate::codec::{Codec, GROUP, TILE_ROWS};
 use crate::tiles::{I8_SCALE_BYTES, ROW_HALVES, RowTiles, U4_GROUP_BYTES, U8_GROUP_BYTES};
-use crate::x86::tile_ops::{Ahead, Avx2, Avx512, Avx512Vnni, TileOps, on};
+use crate::x86::tile_ops::{Ahead, Avx2, Avx512, Avx512Vnni, TileOps, on, prefetches};
 
 /// # Safety
 /// AVX2, FMA and F16C exist; `x` has the forms and the width of `w`, and `y` is `[x.rows(), w.rows()]`.
@@ -209,7 +209,7 @@ impl<'a, O: TileOps> Product<'a, O> {
             for k in 0..self.w.cols() {
                 let ahead = self.ahead::<T>(k * step);
                 let w = on(w, k * step);
-                if C == 1 && (step == 64 || k % 2 == 0) {
+                if prefetches(C) && (step == 64 || k % 2 == 0) {
                     ahead.prefetch(w);
                 }
                 let mut weights = [O::zero(); T];
@@ -239,7 +239,7 @@ impl<'a, O: TileOps> Product<'a, O> {
             for g in 0..groups {
                 let ahead = self.ahead::<T>(g * U8_GROUP_BYTES);
                 let w = on(w, g * U8_GROUP_BYTES);
-                if C == 1 {
+                if prefetches(C) {
                     ahead.prefetch(w);
                 }
                 let codes = on(w, 2 * ROW_HALVES);
@@ -271,7 +271,7 @@ impl<'a, O: TileOps> Product<'a, O> {
                 let ahead = self.ahead::<T>(g * U4_GROUP_BYTES);
                 let w = on(w, g * U4_GROUP_BYTES);
                 for half in 0..2 {
-                    if C == 1 {
+                    if prefetches(C) {
                         ahead.prefetch(on(w, 64 * half));
                     }
                     let codes = on(w, 4 * ROW_HALVES + 4 * half * 64);
