@@ -116,7 +116,7 @@ impl Scheduler {
             _ => None,
         };
         let prefixes = PrefixCache::new(prefix_bytes, spill);
-        let totals = SchedulerStats { prefix: prefixes.stats(), ..first_stats(&model) };
+        let totals = first_stats(&model, prefixes.stats());
         let inbox = Arc::new(Inbox::new(options.queue, most_sessions, totals.clone()));
         let engine = Engine {
             isa: model.isa(),
@@ -318,7 +318,7 @@ fn uncounted(vocab: usize, token_bytes: &TokenBytes) -> Vec<bool> {
     (0..vocab as u32).map(&mut is_uncounted).collect()
 }
 
-fn first_stats(model: &Model) -> SchedulerStats {
+fn first_stats(model: &Model, prefix: PrefixStats) -> SchedulerStats {
     SchedulerStats {
         queued: 0,
         running: 0,
@@ -336,7 +336,7 @@ fn first_stats(model: &Model) -> SchedulerStats {
         sweep_time: Duration::ZERO,
         last_rows: 0,
         last_sweep_time: Duration::ZERO,
-        prefix: PrefixStats::default(),
+        prefix,
         steps: model.counters(),
         cache: model.cache_stats(),
         memory: model.memory_plan().clone(),

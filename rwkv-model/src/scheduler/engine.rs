@@ -9,7 +9,7 @@ use super::inbox::{Inbox, Taken};
 use super::pace::Pace;
 use super::prefix::{LEAST_TOKENS, PrefixCache};
 use super::request::{OnSweep, TokenBytes};
-use super::session::{End, Ended, Ending, LastEvent, Pending, Session};
+use super::session::{End, Ended, Ending, LastEvent, Pending, Session, take_ended};
 use super::stats::SchedulerStats;
 use super::sweep::{SweepReport, SweptSession, share};
 use crate::error::{ErrorKind, ModelError};
@@ -234,15 +234,10 @@ impl Engine {
     }
 
     /// Ends the sessions of which `check` says so; it is asked about each in turn.
-    fn end_where(&mut self, mut check: impl FnMut(&Session) -> Result<(), End>) {
-        let mut ended = Vec::new();
-        for session in std::mem::take(&mut self.sessions) {
-            match check(&session) {
-                Ok(()) => self.sessions.push(session),
-                Err(end) => ended.push((session, end)),
-            }
+    fn end_where(&mut self, check: impl FnMut(&Session) -> Result<(), End>) {
+        for (session, end) in take_ended(&mut self.sessions, check) {
+            self.end(session, end);
         }
-        ended.into_iter().for_each(|(session, end)| self.end(session, end));
     }
 
     /// Ends a session, and keeps what others may go on from.
@@ -287,8 +282,9 @@ impl Engine {
 
     /// Lets others see the counters, then tells whose sessions ended.
     fn publish(&mut self) {
+        let running = self.running();
         let totals = &mut self.totals;
-        totals.running = self.sessions.len() + self.followers.len();
+        totals.running = running;
         totals.prefilling = self.sessions.iter().filter(|session| session.is_prefilling()).count();
         totals.prefix = self.prefixes.stats();
         totals.steps = self.model.counters();

@@ -8,7 +8,7 @@
 //! choices of one request are.
 
 use super::prefix::{LEAST_TOKENS, common};
-use super::session::{End, Session};
+use super::session::{End, Session, take_ended};
 
 /// The sessions that wait for others.
 #[derive(Default)]
@@ -87,14 +87,8 @@ impl Followers {
 
     /// Takes out the sessions of which `check` says that they end.
     pub fn take_ended(&mut self, check: impl Fn(&Session) -> Result<(), End>) -> Vec<(Session, End)> {
-        let mut ended = Vec::new();
-        for follower in std::mem::take(&mut self.waiting) {
-            match check(&follower.session) {
-                Ok(()) => self.waiting.push(follower),
-                Err(end) => ended.push((follower.session, end)),
-            }
-        }
-        ended
+        let ended = take_ended(&mut self.waiting, |follower| check(&follower.session));
+        ended.into_iter().map(|(follower, end)| (follower.session, end)).collect()
     }
 
     /// Takes out all.

@@ -370,6 +370,18 @@ impl Ending {
     }
 }
 
+/// Takes out those of which `check` says that they end; it is asked about each in turn.
+pub(super) fn take_ended<T>(all: &mut Vec<T>, mut check: impl FnMut(&T) -> Result<(), End>) -> Vec<(T, End)> {
+    let mut ended = Vec::new();
+    for one in std::mem::take(all) {
+        match check(&one) {
+            Ok(()) => all.push(one),
+            Err(end) => ended.push((one, end)),
+        }
+    }
+    ended
+}
+
 /// Hands an event to a sink.
 fn tell(sink: &mut Sink, event: SessionEvent) -> Result<(), End> {
     match catch_unwind(AssertUnwindSafe(|| sink(event))) {

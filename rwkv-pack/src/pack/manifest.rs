@@ -174,7 +174,7 @@ impl Group {
             let line = format!("was given {} bytes, the group has {}", bytes.len(), self.len);
             return Err(PackError::new(PackErrorKind::Truncated, line).in_group(&self.name).at(self.offset));
         }
-        self.check_sum(Checksum::of(bytes))
+        self.compare(Checksum::of(bytes), self.checksum, self.offset)
     }
 
     /// Checks that `bytes` are the bytes of part `index` of this group.
@@ -198,39 +198,27 @@ impl Group {
             let line = format!("was given {} bytes, the part has {len}", bytes.len());
             return Err(PackError::new(PackErrorKind::Truncated, line).in_group(&self.name).at(offset));
         }
-        let (found, expected) = (Checksum::of(bytes), parts.checksums[index]);
-        if found == expected { Ok(()) } else { Err(self.damaged(found, expected, offset)) }
+        self.compare(Checksum::of(bytes), parts.checksums[index], offset)
     }
 
     /// Checks that another group, of the same bytes, has the same checksums.
     pub(crate) fn check_sums(&self, found: &Group) -> Result<(), PackError> {
-        self.check_sum(found.checksum)?;
-        let sums =
-            |group: &Group| group.parts.iter().flat_map(|parts| parts.checksums.clone()).collect::<Vec<_>>();
-        let part_len = self.parts.as_ref().map_or(0, |parts| parts.len);
-        match sums(found)
-            .into_iter()
-            .zip(sums(self))
-            .enumerate()
-            .find(|(_, (found, expected))| found != expected)
-        {
-            None => Ok(()),
-            Some((part, (found, expected))) => {
-                Err(self.damaged(found, expected, self.offset + part as u64 * part_len))
-            }
+        self.compare(found.checksum, self.checksum, self.offset)?;
+        let (Some(parts), Some(found)) = (&self.parts, &found.parts) else { return Ok(()) };
+        let begins = (0..).map(|part| self.offset + part * parts.len);
+        let mut sums = found.checksums.iter().zip(&parts.checksums).zip(begins);
+        sums.try_for_each(|((&found, &expected), offset)| self.compare(found, expected, offset))
+    }
+
+    /// The checksums of the bytes from `offset` in the file on.
+    fn compare(&self, found: Checksum, expected: Checksum, offset: u64) -> Result<(), PackError> {
+        if found == expected {
+            return Ok(());
         }
-    }
-
-    fn check_sum(&self, found: Checksum) -> Result<(), PackError> {
-        let expected = self.checksum;
-        if found == expected { Ok(()) } else { Err(self.damaged(found, expected, self.offset)) }
-    }
-
-    fn damaged(&self, found: Checksum, expected: Checksum, offset: u64) -> PackError {
         let line = format!(
             "its bytes have checksum {found}, expected {expected}: the file is damaged, make or download it again"
         );
-        PackError::new(PackErrorKind::Checksum, line).in_group(&self.name).at(offset)
+        Err(PackError::new(PackErrorKind::Checksum, line).in_group(&self.name).at(offset))
     }
 }
 
