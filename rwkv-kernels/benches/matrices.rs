@@ -187,7 +187,7 @@ fn columns(c: &mut Criterion) {
                     .collect();
                 for threads in threads() {
                     let mut team = Team::new(threads);
-                    let width = out / (2 * threads);
+                    let width = out / threads;
                     let mut y = Panels::zeroed(1, out, width);
                     let id = BenchmarkId::new(
                         codec.name(),

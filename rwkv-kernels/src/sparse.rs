@@ -143,24 +143,56 @@ impl SparseBlock<'_> {
             let start = self.starts[r] as usize;
             let (places, values) = (&mut self.places[start..][..BLOCK], &mut self.values[start..][..BLOCK]);
             let (mut place, mut n) = (0, 0);
-            let mut active = [0u64; 2];
             while place < BLOCK.min(self.cols - first) {
                 let (panel, at) = ((first + place) / x.width(), (first + place) % x.width());
                 let part = &x.row_part(r, panel)[at..];
-                let len = part.len().min(BLOCK - place);
-                for &value in &part[..len] {
-                    // Written always and kept when it counts: no branch to mispredict.
-                    places[n] = place as u8;
-                    values[n] = value;
-                    n += usize::from(value != 0.0);
-                    active[place / 64] |= u64::from(value != 0.0) << (place % 64);
-                    place += 1;
+                let part = &part[..part.len().min(BLOCK - place)];
+                for (i, part) in part.chunks(64).enumerate() {
+                    let (at, found) = (place + 64 * i, nonzero(part));
+                    *self.active |= u128::from(found) << at;
+                    for (place, value) in ones(found).map(|i| (at + i, part[i])) {
+                        places[n] = place as u8;
+                        values[n] = value;
+                        n += 1;
+                    }
                 }
+                place += part.len();
             }
             self.starts[r + 1] = (start + n) as u32;
-            *self.active |= u128::from(active[0]) | u128::from(active[1]) << 64;
         }
     }
+}
+
+/// A bit for each of at most 64 values that is not zero. A NaN is not zero.
+fn nonzero(values: &[f32]) -> u64 {
+    let (fours, rest) = values.as_chunks::<4>();
+    let bits = fours.iter().enumerate().fold(0, |bits, (i, &four)| bits | nonzero_of_4(four) << (4 * i));
+    rest.iter()
+        .enumerate()
+        .fold(bits, |bits, (i, &value)| bits | u64::from(value != 0.0) << (4 * fours.len() + i))
+}
+
+/// Every x86-64 processor has these two instructions.
+#[cfg(target_arch = "x86_64")]
+fn nonzero_of_4([a, b, c, d]: [f32; 4]) -> u64 {
+    use std::arch::x86_64::{_mm_cmpneq_ps, _mm_movemask_ps, _mm_setr_ps, _mm_setzero_ps};
+    // SAFETY: SSE and SSE2 belong to x86-64.
+    unsafe { _mm_movemask_ps(_mm_cmpneq_ps(_mm_setr_ps(a, b, c, d), _mm_setzero_ps())) as u64 }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn nonzero_of_4(values: [f32; 4]) -> u64 {
+    values.iter().enumerate().fold(0, |bits, (i, &value)| bits | u64::from(value != 0.0) << i)
+}
+
+/// The places of the bits that are set, ascending.
+#[inline(always)]
+pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (place < 64).then_some(place)
+    })
 }
 
 #[cfg(test)]
@@ -188,5 +220,14 @@ mod tests {
                 assert_eq!(bits as usize, sparse.nonzero());
             }
         }
+    }
+
+    #[test]
+    fn keeps_what_is_tiny_or_not_a_number() {
+        let mut x = Panels::zeroed(1, 7, 7);
+        x.write_row(0, &[0.0, f32::NAN, -0.0, -f32::NAN, f32::INFINITY, -f32::MIN_POSITIVE / 8.0, 0.0]);
+        let mut sparse = SparseRows::new();
+        sparse.gather(&x);
+        assert_eq!(sparse.row(0).map(|(k, _)| k).collect::<Vec<_>>(), [1, 3, 4, 5]);
     }
 }

@@ -5,18 +5,18 @@
 
 #![allow(clippy::needless_range_loop, reason = "several arrays of registers are indexed alike")]
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::ops::Range;
 
 use crate::codec::{Codec, GROUP};
 use crate::columns::{Columns, code_bytes};
-use crate::sparse::{BLOCK, SparseRows};
+use crate::sparse::{BLOCK, SparseRows, ones};
 use crate::x86::tile_ops::{Avx2, Avx512Vnni, TileOps};
 
 /// Outputs of a span: its accumulators stay in the first-level cache.
-const SPAN: usize = 1024;
+const SPAN: usize = 2048;
 /// Active columns of a pass over the accumulators.
-const PASS: usize = 4;
+const PASS: usize = 8;
 /// How many active columns ahead are prefetched: hardware cannot guess them.
 const AHEAD: usize = 2 * PASS;
 /// Up to this many rows, reading a column again for each row is cheaper than widening it for all.
@@ -154,14 +154,15 @@ unsafe fn few_of<O: TileOps, const P: usize>(
     // SAFETY: as in `few`.
     unsafe {
         while at < active.len() {
-            let end = active.len().min(at + PASS);
+            let left = active.len() - at;
+            let end = at + if left < PASS { 1 << left.ilog2() } else { PASS };
             let mut ahead = [parts.base; PASS];
             let coming = active.get(at + AHEAD..).unwrap_or_default();
             for (ahead, &(k, _)) in ahead.iter_mut().zip(coming) {
                 let column = parts.base.add(k * parts.stride);
                 *ahead = column.add(codes_at);
-                if P > 0 {
-                    _mm_prefetch::<_MM_HINT_T0>(column.add(pairs_at).cast());
+                for line in (0..groups * 4 * P).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(column.add(pairs_at).wrapping_add(line).cast());
                 }
             }
             let mut columns = [parts.base; PASS];
@@ -177,8 +178,8 @@ unsafe fn few_of<O: TileOps, const P: usize>(
             }
             let acc = &mut acc.0[..groups * GROUP];
             match end - at {
+                PASS => pass::<O, P, PASS>(codec, &columns, &ahead, &values, &pairs, acc),
                 4 => pass::<O, P, 4>(codec, &columns, &ahead, &values, &pairs, acc),
-                3 => pass::<O, P, 3>(codec, &columns, &ahead, &values, &pairs, acc),
                 2 => pass::<O, P, 2>(codec, &columns, &ahead, &values, &pairs, acc),
                 _ => pass::<O, P, 1>(codec, &columns, &ahead, &values, &pairs, acc),
             }
@@ -189,7 +190,8 @@ unsafe fn few_of<O: TileOps, const P: usize>(
 }
 
 /// Adds `J` columns to the accumulators, and prefetches as much of the columns `ahead`, in step with the lines that it uses:
-/// many prefetches at once would fill the queue of misses, and loads would wait behind them.
+/// many prefetches at once would fill the queue of misses, and loads would wait behind them. They go to the second-level
+/// cache, which has room for `AHEAD` columns beside the accumulators and can wait for more lines at a time.
 #[inline(always)]
 unsafe fn pass<O: TileOps, const P: usize, const J: usize>(
     codec: Codec,
@@ -206,8 +208,8 @@ unsafe fn pass<O: TileOps, const P: usize, const J: usize>(
             let a = acc.as_mut_ptr().add(g * GROUP);
             let mut v: [O::F; 4] = [O::load(a), O::load(a.add(16)), O::load(a.add(32)), O::load(a.add(48))];
             for j in 0..J {
-                for line in (0..step).step_by(64) {
-                    _mm_prefetch::<_MM_HINT_T0>(ahead[j].wrapping_add(g * step + line).cast());
+                for line in 0..if step < 64 { 1 - g % 2 } else { step / 64 } {
+                    _mm_prefetch::<_MM_HINT_T1>(ahead[j].wrapping_add(g * step + 64 * line).cast());
                 }
                 let w =
                     weights_64::<O, P>(codec, columns[j].add(g * step), pairs[j].0.as_ptr().add(2 * P * g));
@@ -268,6 +270,7 @@ unsafe fn many_of<O: TileOps, const P: usize>(
 ) {
     let parts = Parts::new(w);
     let (rows, len) = (x.rows(), outs.len());
+    let paired = if O::SUMS < 16 { 0 } else { rows / 2 * 2 };
     let mut acc = vec![Aligned([0.0f32; GROUP]); rows];
     let mut wide = vec![Aligned([0.0f32; GROUP]); BLOCK];
     for g in 0..len.div_ceil(GROUP) {
@@ -277,7 +280,7 @@ unsafe fn many_of<O: TileOps, const P: usize>(
         for b in 0..x.blocks() {
             // SAFETY: as in `matmul`; active inputs are columns, and every place is below `BLOCK`.
             unsafe {
-                for slot in ones(x.active(b)) {
+                for slot in ones_of(x.active(b)) {
                     let column = parts.base.add((b * BLOCK + slot) * parts.stride);
                     let mut pairs = [0.0f32; 4];
                     for (i, half) in pairs[..2 * P].iter_mut().enumerate() {
@@ -289,7 +292,7 @@ unsafe fn many_of<O: TileOps, const P: usize>(
                     }
                 }
                 if b + 1 < x.blocks() {
-                    for slot in ones(x.active(b + 1)) {
+                    for slot in ones_of(x.active(b + 1)) {
                         let column = parts.base.add(((b + 1) * BLOCK + slot) * parts.stride);
                         _mm_prefetch::<_MM_HINT_T0>(column.add(codes_at).cast());
                         if P > 0 {
@@ -297,19 +300,12 @@ unsafe fn many_of<O: TileOps, const P: usize>(
                         }
                     }
                 }
-                for (t, acc) in acc.iter_mut().enumerate() {
-                    let (places, values) = x.block(t, b);
-                    let a = acc.0.as_mut_ptr();
-                    let mut v = [O::load(a), O::load(a.add(16)), O::load(a.add(32)), O::load(a.add(48))];
-                    for (&place, &x) in places.iter().zip(values) {
-                        let w = wide.get_unchecked(usize::from(place)).0.as_ptr();
-                        for (i, v) in v.iter_mut().enumerate() {
-                            *v = O::fma(O::load(w.add(16 * i)), O::splat(x), *v);
-                        }
-                    }
-                    for (i, v) in v.into_iter().enumerate() {
-                        O::store(a.add(16 * i), v);
-                    }
+                let (pairs, singles) = acc.split_at_mut(paired);
+                for (p, [even, odd]) in pairs.as_chunks_mut().0.iter_mut().enumerate() {
+                    add_rows::<O, 2>([even, odd], [x.block(2 * p, b), x.block(2 * p + 1, b)], &wide);
+                }
+                for (t, acc) in (paired..).zip(singles) {
+                    add_rows::<O, 1>([acc], [x.block(t, b)], &wide);
                 }
             }
         }
@@ -320,14 +316,62 @@ unsafe fn many_of<O: TileOps, const P: usize>(
     }
 }
 
-/// The places of the bits that are set.
+/// Adds a block's widened columns to the accumulators of `R` rows: several rows side by side, so that the sums of one need not
+/// wait for each other.
 #[inline(always)]
-fn ones(mut bits: u128) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let place = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (place < 128).then_some(place)
-    })
+unsafe fn add_rows<O: TileOps, const R: usize>(
+    acc: [&mut Aligned<GROUP>; R],
+    entries: [(&[u8], &[f32]); R],
+    wide: &[Aligned<GROUP>],
+) {
+    // SAFETY: every place is below `BLOCK`, the length of `wide`, and a row has as many places as values.
+    unsafe {
+        let mut v = [[O::zero(); 4]; R];
+        for r in 0..R {
+            for i in 0..4 {
+                v[r][i] = O::load(acc[r].0.as_ptr().add(16 * i));
+            }
+        }
+        let common = entries.iter().map(|(places, _)| places.len()).fold(usize::MAX, usize::min);
+        for n in 0..common {
+            for r in 0..R {
+                v[r] = add_entry::<O>(v[r], entries[r], n, wide);
+            }
+        }
+        for r in 0..R {
+            for n in common..entries[r].0.len() {
+                v[r] = add_entry::<O>(v[r], entries[r], n, wide);
+            }
+            for i in 0..4 {
+                O::store(acc[r].0.as_mut_ptr().add(16 * i), v[r][i]);
+            }
+        }
+    }
+}
+
+/// Adds the widened column of entry `n` of a row to its sums.
+#[inline(always)]
+unsafe fn add_entry<O: TileOps>(
+    mut v: [O::F; 4],
+    (places, values): (&[u8], &[f32]),
+    n: usize,
+    wide: &[Aligned<GROUP>],
+) -> [O::F; 4] {
+    // SAFETY: as in `add_rows`; the row has an entry `n`.
+    unsafe {
+        let w = wide.get_unchecked(usize::from(*places.get_unchecked(n))).0.as_ptr();
+        let x = O::splat(*values.get_unchecked(n));
+        for i in 0..4 {
+            v[i] = O::fma(O::load(w.add(16 * i)), x, v[i]);
+        }
+        v
+    }
+}
+
+/// The places of the bits that are set, ascending.
+#[inline(always)]
+fn ones_of(bits: u128) -> impl Iterator<Item = usize> {
+    ones(bits as u64).chain(ones((bits >> 64) as u64).map(|place| 64 + place))
 }
 
 /// One f16 as f32.

@@ -5,13 +5,9 @@ use std::hint::black_box;
 use crate::scalar;
 use crate::x86::tile_ops::{Avx2, Avx512, Avx512Vnni, TileOps};
 
-/// Independent sums: enough to hide the latency of an operation, few enough to stay in the 16 registers of AVX2, where
-/// each takes two.
-const SUMS: usize = 5;
-
 /// The functions of this file, compiled for one instruction set.
 macro_rules! probes {
-    ($($module:ident: $ops:ty, $features:literal;)*) => {$(
+    ($($module:ident: $ops:ty, $sums:literal, $features:literal;)*) => {$(
         pub(crate) mod $module {
             use super::*;
 
@@ -29,7 +25,7 @@ macro_rules! probes {
             #[target_feature(enable = $features)]
             pub(crate) unsafe fn int8(rounds: usize) -> usize {
                 // SAFETY: handed on.
-                unsafe { super::int8::<$ops>(rounds) }
+                unsafe { super::int8::<$ops, $sums>(rounds) }
             }
 
             /// # Safety
@@ -38,16 +34,18 @@ macro_rules! probes {
             #[allow(dead_code, reason = "as above")]
             pub(crate) unsafe fn f32(rounds: usize) -> usize {
                 // SAFETY: handed on.
-                unsafe { super::f32::<$ops>(rounds) }
+                unsafe { super::f32::<$ops, $sums>(rounds) }
             }
         }
     )*};
 }
 
+// How many independent sums: enough to hide the latency of an operation in all units that execute it (cores have up to two of
+// 512 bits with a latency of up to 5), and few enough to stay in registers. AVX2 has 16, and a sum takes two.
 probes! {
-    avx2: Avx2, "avx2,fma,f16c";
-    avx512: Avx512, "avx512f,avx512bw,avx512dq,avx512vl,f16c";
-    avx512_vnni: Avx512Vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c";
+    avx2: Avx2, 5, "avx2,fma,f16c";
+    avx512: Avx512, 20, "avx512f,avx512bw,avx512dq,avx512vl,f16c";
+    avx512_vnni: Avx512Vnni, 20, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c";
 }
 
 #[inline(always)]
@@ -67,7 +65,7 @@ unsafe fn read<O: TileOps>(bytes: &[u8]) -> u64 {
 }
 
 #[inline(always)]
-unsafe fn int8<O: TileOps>(rounds: usize) -> usize {
+unsafe fn int8<O: TileOps, const SUMS: usize>(rounds: usize) -> usize {
     let codes = black_box([3i8; 64]);
     // SAFETY: the codes of a group are readable.
     unsafe {
@@ -88,7 +86,7 @@ unsafe fn int8<O: TileOps>(rounds: usize) -> usize {
 }
 
 #[inline(always)]
-unsafe fn f32<O: TileOps>(rounds: usize) -> usize {
+unsafe fn f32<O: TileOps, const SUMS: usize>(rounds: usize) -> usize {
     // SAFETY: registers only.
     unsafe {
         let (w, x) = (O::splat(black_box(0.5)), O::splat(black_box(0.25)));
