@@ -57,8 +57,9 @@ pub(super) fn task_width(w: RowTiles<'_>, threads: usize) -> usize {
     64 * by_bytes.min(by_threads).max(1)
 }
 
-/// Elements below which the team is not worth waking for work on rows.
-const SERIAL_ELEMENTS: usize = 1 << 14;
+/// Elements below which the team is not worth a hand-off for work on rows. The six mixes of one row of 2048 are above it: done by
+/// the caller alone, they would take so long that the others park.
+const SERIAL_ELEMENTS: usize = 6 * 2048;
 
 /// Runs `f` on items of `elements` elements in all: on the team if they are many.
 pub(super) fn for_rows<T: Send>(
