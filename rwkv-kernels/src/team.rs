@@ -8,13 +8,15 @@
 //! caller                                   worker
 //! write the job; unfinished = n            loop:
 //! countdown = n   (publishes the job)        spin briefly until countdown > 0, else park
-//! wake parked workers                        while an item can be taken: run it
+//! wake parked workers                        while an item can be taken and the turn is not over: run it
 //! while an item can be taken: run it         unfinished -= items run; the last wakes the caller
-//! spin briefly, then park, until unfinished = 0
+//! spin briefly, then park, until             if the turn is over: offer the core to others, begin a new turn
+//!   unfinished = 0 or countdown > 0
 //! ```
 //!
 //! An item can only be taken by a compare-and-swap that lowers the countdown from above zero, and the caller leaves
-//! only after every taken item is finished: so whoever holds an item may use the job, which lives on the caller's stack.
+//! only after every item is finished: so whoever holds an item may use the job, which lives on the caller's stack. A worker
+//! whose turn ends within a walk puts the item back, and whoever takes it next walks on.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -27,6 +29,11 @@ use std::time::{Duration, Instant};
 /// it waits for may have lost its core to another process, and goes on only on this one: with 40 instead of 15 microseconds, a
 /// decode that shares two cores with a busy process had four fifths of the speed, and no more without it.
 const SPIN: Duration = Duration::from_micros(15);
+
+/// How long a worker goes on before it offers its core to other processes. If one waits for it, the system takes the core away
+/// sooner or later, and then the team waits some milliseconds for what the worker has in hand. Offered between two items, it has
+/// nothing in hand, and the others go on without it. If nobody waits, an offer costs a microsecond.
+const TURN: Duration = Duration::from_millis(1);
 
 /// A fixed set of threads that run the phases of a step together. The calling thread is one of them.
 #[derive(Debug)]
@@ -57,7 +64,34 @@ struct Shared {
 
 struct Job<'a> {
     items: usize,
-    run: &'a (dyn Fn(usize) + Sync),
+    run: &'a (dyn Fn(usize, Turn) -> Progress + Sync),
+}
+
+/// What a thread has done of an item.
+enum Progress {
+    Finished,
+    /// Its turn ended: somebody must take the item again.
+    Left,
+}
+
+/// When a thread is to offer its core. The caller never does: the others could not go on without it.
+#[derive(Clone, Copy)]
+struct Turn {
+    start: Option<Instant>,
+}
+
+impl Turn {
+    fn of_worker() -> Turn {
+        Turn { start: Some(Instant::now()) }
+    }
+
+    fn of_caller() -> Turn {
+        Turn { start: None }
+    }
+
+    fn is_over(self) -> bool {
+        self.start.is_some_and(|start| start.elapsed() >= TURN)
+    }
 }
 
 impl Team {
@@ -104,25 +138,22 @@ impl Team {
         let len = items.len().div_ceil(self.threads()).max(1);
         let walks: Vec<_> = items.chunks_mut(len).map(|walk| Mutex::new(walk.iter_mut())).collect();
         let walk = |walk: usize| walks[walk].lock().expect("no panic under this lock");
-        self.run(walks.len(), &|own| {
+        self.take_turns(walks.len(), &|own, turn| {
             let mut panic = None;
-            let mut run = |item| {
+            let next = || walk(own).next();
+            let next_of_others =
+                || (1..walks.len()).find_map(|step| walk((own + step) % walks.len()).next_back());
+            while let Some(item) = next().or_else(next_of_others) {
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(item))) {
                     panic.get_or_insert(payload);
                 }
-            };
-            let next = || walk(own).next();
-            while let Some(item) = next() {
-                run(item);
-            }
-            for other in (1..walks.len()).map(|step| (own + step) % walks.len()) {
-                let last = || walk(other).next_back();
-                while let Some(item) = last() {
-                    run(item);
+                if panic.is_none() && turn.is_over() {
+                    return Progress::Left;
                 }
             }
-            if let Some(payload) = panic {
-                resume_unwind(payload);
+            match panic {
+                Some(payload) => resume_unwind(payload),
+                None => Progress::Finished,
             }
         });
     }
@@ -132,8 +163,19 @@ impl Team {
     /// # Panics
     /// As [`Team::for_each`].
     pub fn run(&mut self, items: usize, f: &(dyn Fn(usize) + Sync)) {
+        self.take_turns(items, &|item, _| {
+            f(item);
+            Progress::Finished
+        });
+    }
+
+    /// Runs `f` until every item is finished.
+    fn take_turns(&mut self, items: usize, f: &(dyn Fn(usize, Turn) -> Progress + Sync)) {
         if items <= 1 || self.workers.is_empty() {
-            return (0..items).for_each(f);
+            for item in 0..items {
+                f(item, Turn::of_caller());
+            }
+            return;
         }
         let shared = &*self.shared;
         let job = Job { items, run: f };
@@ -151,8 +193,7 @@ impl Team {
                 worker.handle.thread().unpark();
             }
         }
-        shared.take_items();
-        shared.wait_for_finish();
+        shared.finish_items();
         let panic = shared.panic.lock().expect("no panic under this lock").take();
         if let Some(payload) = panic {
             resume_unwind(payload);
@@ -173,8 +214,13 @@ impl Drop for Team {
 
 impl Shared {
     fn work(&self, parked: &AtomicBool) {
+        let mut turn = Turn::of_worker();
         while self.wait_for_items(parked) {
-            self.take_items();
+            self.take_items(turn);
+            if turn.is_over() {
+                thread::yield_now();
+                turn = Turn::of_worker();
+            }
         }
     }
 
@@ -193,20 +239,32 @@ impl Shared {
         !self.shutdown.load(SeqCst)
     }
 
-    /// Takes and runs items until none is left.
-    fn take_items(&self) {
+    /// Takes and runs items until none is left or the turn is over.
+    fn take_items(&self, turn: Turn) {
         let mut done = 0;
+        let mut wake = false;
         while let Some(left) = self.take() {
-            // SAFETY: an item was taken and is not finished, so the caller is still inside `run`, where the job lives;
+            // SAFETY: an item was taken and is not finished, so the caller is still inside `take_turns`, where the job lives;
             // taking it acquired the store of `countdown` that published the job.
             let job = unsafe { &*self.job.load(Relaxed) };
             let item = job.items - left;
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (job.run)(item))) {
-                self.panic.lock().expect("no panic under this lock").get_or_insert(payload);
+            match catch_unwind(AssertUnwindSafe(|| (job.run)(item, turn))) {
+                Ok(Progress::Finished) => done += 1,
+                Ok(Progress::Left) => {
+                    self.countdown.fetch_add(1, SeqCst);
+                    wake = true;
+                }
+                Err(payload) => {
+                    self.panic.lock().expect("no panic under this lock").get_or_insert(payload);
+                    done += 1;
+                }
             }
-            done += 1;
+            if turn.is_over() {
+                break;
+            }
         }
-        if done > 0 && self.unfinished.fetch_sub(done, SeqCst) == done && self.caller_parked.load(SeqCst) {
+        wake |= done > 0 && self.unfinished.fetch_sub(done, SeqCst) == done;
+        if wake && self.caller_parked.load(SeqCst) {
             self.caller.lock().expect("no panic under this lock").unpark();
         }
     }
@@ -223,16 +281,23 @@ impl Shared {
         None
     }
 
-    fn wait_for_finish(&self) {
+    /// Takes items, also those that workers put back, until all are finished.
+    fn finish_items(&self) {
         let finished = || self.unfinished.load(SeqCst) == 0;
-        if spin_until(finished) {
-            return;
+        let wanted = || finished() || self.countdown.load(SeqCst) > 0;
+        loop {
+            self.take_items(Turn::of_caller());
+            if !spin_until(wanted) {
+                self.caller_parked.store(true, SeqCst);
+                while !wanted() {
+                    thread::park();
+                }
+                self.caller_parked.store(false, SeqCst);
+            }
+            if finished() {
+                return;
+            }
         }
-        self.caller_parked.store(true, SeqCst);
-        while !finished() {
-            thread::park();
-        }
-        self.caller_parked.store(false, SeqCst);
     }
 }
 
@@ -292,6 +357,26 @@ mod tests {
                 *item += 1;
             });
             assert_eq!(items, [1; 50]);
+        }
+    }
+
+    #[test]
+    fn what_a_worker_leaves_at_the_end_of_its_turn_is_done() {
+        let mut team = Team::new(3);
+        for round in 0..10 {
+            let mut items: Vec<u64> = (0..12).collect();
+            team.for_each(&mut items, |item| {
+                // Some longer than a turn, and the caller's walk is the shortest in some rounds.
+                thread::sleep(TURN.mul_f64((*item + round) as f64 % 5.0 / 2.0));
+                *item += 100;
+            });
+            assert!(items.iter().copied().eq(100..112), "{items:?}");
+            let ran = AtomicUsize::new(0);
+            team.run(7, &|_| {
+                thread::sleep(TURN);
+                ran.fetch_add(1, SeqCst);
+            });
+            assert_eq!(ran.into_inner(), 7);
         }
     }
 
