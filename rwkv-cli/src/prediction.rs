@@ -58,9 +58,9 @@ impl Speeds {
         let disk = disk.map(|disk| disk.measure(DISK_TIME)).transpose()?;
         let mut limits = Limits::new()?;
         limits.use_threads(Isa::from_env()?, threads);
-        limits.probe_memory();
+        let memory = limits.probe_memory();
         let codecs = codecs.into_iter().map(|codec| (codec, limits.probe_codec(codec, width))).collect();
-        Ok(Speeds { memory: limits.memory, codecs, disk })
+        Ok(Speeds { memory, codecs, disk })
     }
 
     /// The speed of a codec; of one that was not measured, that of memory.

@@ -18,20 +18,15 @@ const FILLING: u8 = 0x38;
 /// Bytes of weights that a task of a product goes over, about.
 const TASK_BYTES: usize = 128 << 10;
 
-/// The best that was seen of each limit.
+/// What the limits are measured with.
 pub struct Limits {
     buffer: MmapMut,
-    probes: Option<(Isa, Team)>,
-    /// Bytes per second.
-    pub memory: f64,
-    /// Multiply-adds per second.
-    pub int8: f64,
-    /// Multiply-adds per second.
-    pub f32: f64,
+    isa: Isa,
+    team: Team,
 }
 
 impl Limits {
-    /// Prepares the measurements: fills the buffer, which is memory of the kind that weights are held in.
+    /// Prepares measurements with one thread: fills the buffer, which is memory of the kind that weights are held in.
     ///
     /// # Errors
     /// The memory cannot be had.
@@ -44,13 +39,12 @@ impl Limits {
         #[cfg(target_os = "linux")]
         let _ = buffer.advise(memmap2::Advice::HugePage);
         buffer.fill(FILLING);
-        Ok(Limits { buffer, probes: None, memory: 0.0, int8: 0.0, f32: 0.0 })
+        Ok(Limits { buffer, isa: Isa::detect(), team: Team::new(1) })
     }
 
-    /// Begins anew with other threads.
+    /// From now on measures with these threads.
     pub fn use_threads(&mut self, isa: Isa, threads: usize) {
-        self.probes = Some((isa, Team::new(threads)));
-        (self.memory, self.int8, self.f32) = (0.0, 0.0, 0.0);
+        (self.isa, self.team) = (isa, Team::new(threads));
     }
 
     /// Bytes of the buffer.
@@ -58,18 +52,15 @@ impl Limits {
         self.buffer.len() as u64
     }
 
-    /// Measures the bandwidth once more.
-    pub fn probe_memory(&mut self) {
-        if let Some((isa, team)) = &mut self.probes {
-            self.memory = self.memory.max(probe::memory_bandwidth(*isa, team, &self.buffer, PASSES));
-        }
+    /// Bytes per second at which memory is read.
+    pub fn probe_memory(&mut self) -> f64 {
+        probe::memory_bandwidth(self.isa, &mut self.team, &self.buffer, PASSES)
     }
 
     /// Bytes per second at which one row of activations is multiplied with a matrix of this codec, which is too large for
     /// the processor's cache.
     pub fn probe_codec(&mut self, codec: Codec, width: usize) -> f64 {
-        let Some((isa, team)) = &mut self.probes else { return 0.0 };
-        let isa = *isa;
+        let (isa, team) = (self.isa, &mut self.team);
         let Ok(tile_bytes) = RowTiles::byte_len(codec, TILE_ROWS, width) else { return 0.0 };
         let tiles = (self.buffer.len() / tile_bytes).max(1);
         let bytes = &self.buffer[..(tiles * tile_bytes).min(self.buffer.len())];
@@ -93,12 +84,14 @@ impl Limits {
         bytes.len() as f64 / seconds
     }
 
-    /// Measures the peaks once more.
-    pub fn probe_arithmetic(&mut self) {
-        if let Some((isa, team)) = &mut self.probes {
-            self.int8 = self.int8.max(probe::int8_peak(*isa, team));
-            self.f32 = self.f32.max(probe::f32_peak(*isa, team));
-        }
+    /// Multiply-adds per second of 8-bit integers, at most.
+    pub fn probe_int8(&mut self) -> f64 {
+        probe::int8_peak(self.isa, &mut self.team)
+    }
+
+    /// Multiply-adds per second of f32, at most.
+    pub fn probe_f32(&mut self) -> f64 {
+        probe::f32_peak(self.isa, &mut self.team)
     }
 }
 

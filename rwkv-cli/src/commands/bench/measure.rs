@@ -26,13 +26,44 @@ pub struct Plan {
     pub repeat: u32,
 }
 
+/// Medians of repetitions, each with a limit that was measured just before and after it: where others share the machine, both drift.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside {
+    /// What was measured, per second.
+    pub rate: f64,
+    /// What the machine could do, per second.
+    pub limit: f64,
+    /// A repetition's rate divided by its limit.
+    pub ratio: f64,
+}
+
+/// The repetitions of [`Beside`].
+#[derive(Default)]
+struct Repetitions {
+    rates: Vec<f64>,
+    limits: Vec<f64>,
+    ratios: Vec<f64>,
+}
+
+impl Repetitions {
+    fn push(&mut self, before: f64, rate: f64, after: f64) {
+        self.rates.push(rate);
+        self.limits.extend([before, after]);
+        self.ratios.push(2.0 * rate / (before + after));
+    }
+
+    fn medians(self) -> Beside {
+        Beside { rate: median(self.rates), limit: median(self.limits), ratio: median(self.ratios) }
+    }
+}
+
 /// What came out.
 #[derive(Debug)]
 pub struct Measured {
-    /// Tokens per second, the median.
-    pub decode: f64,
-    /// Tokens per second, the median.
-    pub prefill: f64,
+    /// Tokens, beside bytes that memory gives.
+    pub decode: Beside,
+    /// Tokens, beside multiply-adds of 8-bit integers.
+    pub prefill: Beside,
     /// Bytes of the keys and values of the session, when decoding began.
     pub kv_bytes: u64,
     /// The share of the value matrices' inputs that were zero while decoding.
@@ -43,15 +74,9 @@ pub struct Measured {
     pub reading: Counted,
     /// The most memory of the process, without the buffers that memory and disk are measured with.
     pub peak_rss_bytes: Option<u64>,
-    /// Bytes per second of plain reads, if weights stream: the median.
-    pub disk: Option<f64>,
-    /// What decoding read per second as a share of what plain reads did just before and after it: the median.
-    pub share_of_disk: Option<f64>,
-    /// Bytes per second.
-    pub memory: f64,
-    /// Multiply-adds per second.
-    pub int8: f64,
-    /// Multiply-adds per second.
+    /// Bytes that decoding read, beside plain reads, if weights stream.
+    pub disk: Option<Beside>,
+    /// Multiply-adds of f32 per second, the median.
     pub f32: f64,
 }
 
@@ -75,43 +100,43 @@ pub fn measure(
     }
     let kv_bytes = model.kv_bytes();
     decode(model, &mut state, &mut tokens, DECODE_TIME / 4)?;
-    let (mut decodes, mut prefills) = (Vec::new(), Vec::new());
+    let (mut decodes, mut prefills, mut disks) =
+        (Repetitions::default(), Repetitions::default(), Repetitions::default());
     let before = model.counters();
     let mut reading = Counted::default();
-    let (mut disks, mut shares) = (Vec::new(), Vec::new());
     for round in 1..=plan.repeat {
         progress.message(format!("decoding, {round} of {}", plan.repeat));
-        limits.probe_memory();
+        let memory_before = limits.probe_memory();
         let disk_before = disk.as_deref_mut().map(|disk| disk.measure(DISK_TIME)).transpose()?;
         if disk_before.is_some() {
             // The disk stood still for the ring meanwhile: a token fills it again.
             decode(model, &mut state, tokens.by_ref().take(1), Duration::ZERO)?;
         }
         let statistics = Statistics::begin(model);
-        decodes.push(decode(model, &mut state, &mut tokens, DECODE_TIME)?);
+        let decoded = decode(model, &mut state, &mut tokens, DECODE_TIME)?;
         let counted = statistics.counted(model);
         reading += counted;
         let disk_after = disk.as_deref_mut().map(|disk| disk.measure(DISK_TIME)).transpose()?;
         if let (Some(before), Some(after)) = (disk_before, disk_after) {
-            let read = counted.read_bytes as f64 / counted.time.as_secs_f64().max(1e-9);
-            shares.push(2.0 * read / (before + after));
-            disks.extend([before, after]);
+            disks.push(before, counted.read_bytes as f64 / counted.time.as_secs_f64().max(1e-9), after);
         }
-        limits.probe_memory();
+        decodes.push(memory_before, decoded, limits.probe_memory());
     }
     let after = model.counters();
+    let mut f32_peaks = Vec::new();
     for round in 1..=plan.repeat {
         progress.message(format!("reading a prompt, {round} of {}", plan.repeat));
-        limits.probe_arithmetic();
-        prefills.push(prefill(model, &prompt)?);
-        limits.probe_arithmetic();
+        let int8_before = limits.probe_int8();
+        let prefilled = prefill(model, &prompt)?;
+        prefills.push(int8_before, prefilled, limits.probe_int8());
+        f32_peaks.push(limits.probe_f32());
     }
     let beside = limits.buffer_bytes() + disk.map_or(0, |disk| disk.room_bytes());
     let peak_rss_bytes = peak_rss_bytes().map(|bytes| bytes.saturating_sub(beside));
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     Ok(Measured {
-        decode: median(decodes),
-        prefill: median(prefills),
+        decode: decodes.medians(),
+        prefill: prefills.medians(),
         kv_bytes,
         skipped_inputs: share(
             after.value_inputs_skipped - before.value_inputs_skipped,
@@ -123,11 +148,8 @@ pub fn measure(
         ),
         reading,
         peak_rss_bytes,
-        disk: median_of_some(disks),
-        share_of_disk: median_of_some(shares),
-        memory: limits.memory,
-        int8: limits.int8,
-        f32: limits.f32,
+        disk: (!disks.rates.is_empty()).then(|| disks.medians()),
+        f32: median(f32_peaks),
     })
 }
 
@@ -156,10 +178,6 @@ fn prefill(model: &mut Model, prompt: &[u32]) -> Result<f64> {
     let begin = Instant::now();
     model.step(&mut [Feed::new(&mut state, prompt, Logits::Last)])?;
     Ok(prompt.len() as f64 / begin.elapsed().as_secs_f64())
-}
-
-fn median_of_some(values: Vec<f64>) -> Option<f64> {
-    if values.is_empty() { None } else { Some(median(values)) }
 }
 
 /// The median.

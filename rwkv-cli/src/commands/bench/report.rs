@@ -59,9 +59,7 @@ impl Report {
     /// The results of a model.
     pub fn new(name: &str, model: &Model, plan: &Plan, measured: &Measured) -> Report {
         let bytes = model.swept_bytes(true);
-        let decode = measured.decode * bytes as f64;
-        let prefill =
-            measured.prefill * prompt_macs(model.config(), plan.prompt_tokens) / plan.prompt_tokens as f64;
+        let macs = prompt_macs(model.config(), plan.prompt_tokens) / plan.prompt_tokens as f64;
         let Counted { counters, read_bytes, tokens, time } = measured.reading;
         let read = read_bytes as f64 / time.as_secs_f64().max(1e-9);
         let stats = model.cache_stats();
@@ -73,26 +71,26 @@ impl Report {
             isa: model.isa().name(),
             threads: model.threads(),
             repetitions: plan.repeat,
-            decode_tokens_per_s: measured.decode,
+            decode_tokens_per_s: measured.decode.rate,
             decode_bytes_per_token: bytes,
-            decode_gb_per_s: billions(decode),
+            decode_gb_per_s: billions(measured.decode.rate * bytes as f64),
             context: plan.context,
             kv_bytes: measured.kv_bytes,
-            memory_gb_per_s: billions(measured.memory),
-            decode_share_of_memory: decode / measured.memory,
+            memory_gb_per_s: billions(measured.decode.limit),
+            decode_share_of_memory: measured.decode.ratio * bytes as f64,
             skipped_share: measured.skipped_inputs,
             skipped_bytes_share: measured.skipped_bytes,
             prompt_tokens: plan.prompt_tokens,
-            prefill_tokens_per_s: measured.prefill,
-            prefill_gmac_per_s: billions(prefill),
-            peak_int8_gmac_per_s: billions(measured.int8),
+            prefill_tokens_per_s: measured.prefill.rate,
+            prefill_gmac_per_s: billions(measured.prefill.rate * macs),
+            peak_int8_gmac_per_s: billions(measured.prefill.limit),
             peak_f32_gmac_per_s: billions(measured.f32),
-            prefill_share_of_int8_peak: prefill / measured.int8,
+            prefill_share_of_int8_peak: measured.prefill.ratio * macs,
             io: stats.source.mode.to_string(),
             read_bytes_per_token: read_bytes as f64 / tokens.max(1) as f64,
             read_gb_per_s: billions(read),
-            disk_gb_per_s: measured.disk.map(billions),
-            read_share_of_disk: measured.share_of_disk,
+            disk_gb_per_s: measured.disk.map(|disk| billions(disk.limit)),
+            read_share_of_disk: measured.disk.map(|disk| disk.ratio),
             read_ahead_ready: counters.ready,
             read_ahead_late: counters.late,
             wait_share: wait_share(&counters, time),
