@@ -1,5 +1,7 @@
 //! Work for the probes, over the operations that the kernels use.
 
+#![allow(clippy::needless_range_loop, reason = "arrays of registers are indexed alike")]
+
 use std::hint::black_box;
 
 use crate::scalar;
@@ -69,15 +71,19 @@ unsafe fn int8<O: TileOps, const SUMS: usize>(rounds: usize) -> usize {
     let codes = black_box([3i8; 64]);
     // SAFETY: the codes of a group are readable.
     unsafe {
-        let x = O::broadcast(&O::group(codes.as_ptr()), 0);
+        // For all that the compiler knows they differ, so that it cannot compute a product once and add it to every sum.
+        let mut xs = [O::broadcast(&O::group(codes.as_ptr()), 0); SUMS];
+        for x in &mut xs {
+            *x = black_box(*x);
+        }
         let one = O::isplat(1);
         let mut w = O::isplat(0x0203_0405);
         let mut sums = [O::izero(); SUMS];
         for _ in 0..rounds {
             // A new operand each round, so that no product can be moved out of the loop.
             w = O::iadd(w, one);
-            for sum in &mut sums {
-                *sum = O::dot(*sum, w, x);
+            for i in 0..SUMS {
+                sums[i] = O::dot(sums[i], w, xs[i]);
             }
         }
         black_box(sums);
