@@ -11,7 +11,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use memmap2::MmapMut;
 use rwkv_kernels::{
     Activations, Codec, Columns, Isa, Panels, RowTiles, SparseRows, Team, encode_columns, encode_row_tiles,
-    matmul, matmul_columns, probe,
+    matmul, matmul_columns, outputs_per_task, probe,
 };
 
 const OUT: usize = 8192;
@@ -187,7 +187,7 @@ fn columns(c: &mut Criterion) {
                     .collect();
                 for threads in threads() {
                     let mut team = Team::new(threads);
-                    let width = out / threads;
+                    let width = outputs_per_task(out, 1, threads);
                     let mut y = Panels::zeroed(1, out, width);
                     let id = BenchmarkId::new(
                         codec.name(),
@@ -217,7 +217,7 @@ fn columns(c: &mut Criterion) {
         encode_columns(codec, out, cols, &floats(out * cols), 0..cols, &mut matrix).expect("fits");
         let w = Columns::new(codec, out, cols, &matrix).expect("encoded");
         for isa in isas() {
-            for n in [4, 8, 256] {
+            for n in [4, 8, 16, 256] {
                 group.throughput(Throughput::Elements((out * cols * n) as u64));
                 let mut rows = Panels::zeroed(n, cols, cols);
                 rows.as_mut_slice().copy_from_slice(&sparse(n * cols, 0.14, 1));
@@ -225,7 +225,8 @@ fn columns(c: &mut Criterion) {
                 x.gather(&rows);
                 for threads in threads() {
                     let mut team = Team::new(threads);
-                    let mut y = Panels::zeroed(n, out, 128);
+                    let width = outputs_per_task(out, n, threads);
+                    let mut y = Panels::zeroed(n, out, width);
                     let mut tasks: Vec<(usize, &mut [f32])> = y.panels_mut().enumerate().collect();
                     let id = BenchmarkId::new(
                         codec.name(),
@@ -234,7 +235,7 @@ fn columns(c: &mut Criterion) {
                     group.bench_function(id, |b| {
                         b.iter(|| {
                             team.for_each(&mut tasks, |(p, y)| {
-                                matmul_columns(isa, w, *p * 128..(*p + 1) * 128, &x, y);
+                                matmul_columns(isa, w, *p * width..(*p + 1) * width, &x, y);
                             });
                         });
                     });

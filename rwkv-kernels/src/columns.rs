@@ -8,6 +8,9 @@ use crate::tiles::{bf16_at, f16_at, f32_at};
 #[cfg(target_arch = "x86_64")]
 use crate::x86;
 
+/// Up to this many rows of activations, reading a column again for each row is cheaper than widening it for all.
+pub(crate) const FEW: usize = 24;
+
 /// A matrix `W[rows, cols]` (outputs by inputs) stored by columns: a view of the bytes of a pack.
 ///
 /// The weights of one input are contiguous, so that an activation of zero skips them unread. Outputs
@@ -166,6 +169,16 @@ pub fn matmul_columns(isa: Isa, w: Columns<'_>, outs: Range<usize>, x: &SparseRo
         // SAFETY: an Isa of this kind exists only where avx512 f, bw, dq and vl were detected; sizes were checked above.
         Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::columns::avx512(w, outs, x, y) },
     }
+}
+
+/// Outputs that one call of [`matmul_columns`] should compute, where `threads` threads share `outputs` for `rows` rows of activations: a
+/// multiple of 64.
+///
+/// For a few rows a call goes over whole columns, and the more outputs it has the longer are the runs of memory that it reads. For
+/// many rows it goes over 64 outputs after another: then many small calls share out the work better.
+pub fn outputs_per_task(outputs: usize, rows: usize, threads: usize) -> usize {
+    let tasks = if rows <= FEW { threads.max(1) } else { 8 * threads.max(1) };
+    (outputs / tasks).next_multiple_of(GROUP).max(GROUP)
 }
 
 /// Outputs that share a scale in a column.

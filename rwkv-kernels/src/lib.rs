@@ -40,7 +40,7 @@ pub use attention::{
 pub use codec::{
     Codec, DType, Forms, GROUP, GROUP_U4, LayoutError, MAX_COLS, TILE_ROWS, UnknownCodec, widen,
 };
-pub use columns::{Columns, matmul_columns};
+pub use columns::{Columns, matmul_columns, outputs_per_task};
 pub use elementwise::{
     add_assign, add_bias, decay, exp, mix, mix_value, mul_assign, relu_squared, sigmoid, silu, tanh,
 };

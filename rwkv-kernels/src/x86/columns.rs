@@ -9,7 +9,7 @@ use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::ops::Range;
 
 use crate::codec::{Codec, GROUP};
-use crate::columns::{Columns, code_bytes};
+use crate::columns::{Columns, FEW, code_bytes};
 use crate::sparse::{BLOCK, SparseRows, ones};
 use crate::x86::tile_ops::{Avx2, Avx512Vnni, TileOps};
 
@@ -19,8 +19,6 @@ const SPAN: usize = 2048;
 const PASS: usize = 8;
 /// How many active columns ahead are prefetched: hardware cannot guess them.
 const AHEAD: usize = 2 * PASS;
-/// Up to this many rows, reading a column again for each row is cheaper than widening it for all.
-const FEW: usize = 16;
 
 /// # Safety
 /// AVX2, FMA and F16C exist; `outs` lies in `w` and starts at a multiple of 64; `x` has the width of `w`, and

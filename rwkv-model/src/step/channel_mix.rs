@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use rwkv_kernels::{Columns, RowTiles, matmul_columns, mix};
+use rwkv_kernels::{Columns, RowTiles, matmul_columns, mix, outputs_per_task};
 
 use super::rows::{Origin, Pass};
 use super::scratch::Scratch;
@@ -9,11 +9,6 @@ use crate::block::Block;
 use crate::error::Result;
 use crate::names::BlockVector;
 use crate::observer::StageKind;
-
-/// Outputs of a value matrix that share a scale: tasks begin at multiples of it.
-const COLUMN_GROUP: usize = 64;
-/// Up to so many rows a product with columns waits for memory.
-const MEMORY_BOUND_ROWS: usize = 4;
 
 impl Pass<'_, '_> {
     /// The channel mix of a block; its result is left in `delta`.
@@ -71,7 +66,7 @@ impl Pass<'_, '_> {
         let isa = self.isa;
         let Scratch { active, delta, .. } = &mut *self.scratch;
         let active = &*active;
-        delta.reset(active.rows(), w.rows(), value_width(w.rows(), active.rows(), self.team.threads()));
+        delta.reset(active.rows(), w.rows(), outputs_per_task(w.rows(), active.rows(), self.team.threads()));
         let width = delta.width();
         let outs = |p: usize| -> Range<usize> { p * width..w.rows().min((p + 1) * width) };
         let mut items: Vec<_> = delta.panels_mut().enumerate().collect();
@@ -89,11 +84,4 @@ impl Pass<'_, '_> {
             self.counters.skipped_bytes += (skipped * w.column_bytes()) as u64;
         }
     }
-}
-
-/// Outputs of a task of the value matrix. A few rows wait for memory, and a task goes over every active column: wide tasks read
-/// it in long runs. Many rows are bound by arithmetic, which several tasks for every thread share out better.
-fn value_width(outputs: usize, rows: usize, threads: usize) -> usize {
-    let tasks = if rows <= MEMORY_BOUND_ROWS { threads } else { 8 * threads };
-    (outputs / tasks).next_multiple_of(COLUMN_GROUP).max(COLUMN_GROUP)
 }
