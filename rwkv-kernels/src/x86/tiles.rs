@@ -2,6 +2,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "several arrays of registers are indexed alike")]
 
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
@@ -241,6 +242,8 @@ impl<'a, O: TileOps> Product<'a, O> {
                 let w = on(w, g * U8_GROUP_BYTES);
                 if prefetches(C) {
                     ahead.prefetch(w);
+                } else {
+                    self.prefetch_next(w, at.row / C);
                 }
                 let codes = on(w, 2 * ROW_HALVES);
                 let d = O::dots_u8(codes, self.group_codes::<C>(g), ahead);
@@ -318,6 +321,17 @@ impl<'a, O: TileOps> Product<'a, O> {
                 }
             }
             acc
+        }
+    }
+
+    /// Prefetches a line of the group at `w`, but of the tiles that follow this matrix in memory: a thread's next call is for them.
+    /// Each block of rows prefetches another line, until the group is complete.
+    #[inline(always)]
+    unsafe fn prefetch_next<const T: usize>(&self, w: [*const u8; T], block: usize) {
+        let ahead = self.w.bytes().len() + block % (U8_GROUP_BYTES / 64) * 64;
+        for w in w {
+            // SAFETY: a prefetch does not fault, wherever it points.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(w.wrapping_add(ahead).cast()) };
         }
     }
 
