@@ -177,7 +177,7 @@ pub fn matmul_columns(isa: Isa, w: Columns<'_>, outs: Range<usize>, x: &SparseRo
 /// For a few rows a call goes over whole columns, and the more outputs it has the longer are the runs of memory that it reads. For
 /// many rows it goes over 64 outputs after another: then many small calls share out the work better.
 pub fn outputs_per_task(outputs: usize, rows: usize, threads: usize) -> usize {
-    let tasks = if rows <= FEW { threads.max(1) } else { 8 * threads.max(1) };
+    let tasks = threads.max(1) * if rows <= FEW { 1 } else { 8 };
     (outputs / tasks).next_multiple_of(GROUP).max(GROUP)
 }
 

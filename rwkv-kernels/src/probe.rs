@@ -32,7 +32,8 @@ pub fn memory_bandwidth(isa: Isa, team: &mut Team, buffer: &[u8], passes: usize)
     buffer.len() as f64 / seconds
 }
 
-/// Integer multiply-adds per second of the dot products that the `u8` kernels use, operands in registers.
+/// Integer multiply-adds per second of the dot products that the `u8` kernels use, sums in registers and operands there or in the
+/// nearest cache.
 pub fn int8_peak(isa: Isa, team: &mut Team) -> f64 {
     arithmetic_peak(team, |rounds| match isa.kind() {
         Kind::Scalar => scalar::probe::int8(rounds),

@@ -146,15 +146,13 @@ impl SparseBlock<'_> {
             while place < BLOCK.min(self.cols - first) {
                 let (panel, at) = ((first + place) / x.width(), (first + place) % x.width());
                 let part = &x.row_part(r, panel)[at..];
-                let part = &part[..part.len().min(BLOCK - place)];
-                for (i, part) in part.chunks(64).enumerate() {
-                    let (at, found) = (place + 64 * i, nonzero(part));
-                    *self.active |= u128::from(found) << at;
-                    for (place, value) in ones(found).map(|i| (at + i, part[i])) {
-                        places[n] = place as u8;
-                        values[n] = value;
-                        n += 1;
-                    }
+                let part = &part[..part.len().min(BLOCK - place).min(64)];
+                let found = nonzero(part);
+                *self.active |= u128::from(found) << place;
+                for i in ones(found) {
+                    places[n] = (place + i) as u8;
+                    values[n] = part[i];
+                    n += 1;
                 }
                 place += part.len();
             }

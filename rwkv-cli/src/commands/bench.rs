@@ -27,8 +27,8 @@ use report::Report;
 const AFTER_HELP: &str = "\
 Decoding goes over all weights for each token, so it is held against the bandwidth of the memory; reading a prompt (prefill) is \
 arithmetic, and is held against the peak of the integer dot products. Both limits are measured in the same run, with as many threads, \
-just before and just after each repetition. All numbers are medians over repetitions. Bytes per token count every weight, also those whose columns are skipped because their \
-input is zero: therefore a decode can be faster than the memory.
+just before and just after each repetition. Speeds, limits and shares of them are medians over repetitions. Bytes per token count \
+every weight, also those whose columns are skipped because their input is zero: therefore a decode can be faster than the memory.
 
 With --ram, weights that do not fit are read for each token, and the speed of that is held against plain reads of the same file in \
 the same mode, just before and after each decode. Direct reads go past the page cache; buffered ones go through it, and it is told to forget them; \

@@ -43,7 +43,7 @@ macro_rules! probes {
 }
 
 // How many independent sums: enough to hide the latency of an operation in all units that execute it (cores have up to two of
-// 512 bits with a latency of up to 5), and few enough to stay in registers. AVX2 has 16, and a sum takes two.
+// 512 bits with a latency of up to 5), and few enough for the sums to stay in registers. AVX2 has 16, and a sum takes two.
 probes! {
     avx2: Avx2, 5, "avx2,fma,f16c";
     avx512: Avx512, 20, "avx512f,avx512bw,avx512dq,avx512vl,f16c";
