@@ -1,4 +1,4 @@
-use crate::codec::{Forms, GROUP, GROUP_U4};
+use crate::codec::{Forms, GROUP};
 use crate::isa::{Isa, Kind};
 use crate::panels::Panels;
 use crate::scalar;
@@ -30,7 +30,7 @@ pub struct Activations {
 #[derive(Debug)]
 pub struct ActivationRow<'a> {
     cols: usize,
-    dense: &'a mut [f32],
+    dense: Option<&'a mut [f32]>,
     groups: Option<GroupForm<'a>>,
     whole: Option<RowForm<'a>>,
 }
@@ -60,7 +60,9 @@ impl Activations {
     pub fn reset(&mut self, rows: usize, cols: usize, forms: Forms) {
         let groups = cols.div_ceil(GROUP);
         (self.rows, self.cols, self.padded, self.forms) = (rows, cols, groups * GROUP, forms);
-        self.dense.resize(rows * self.padded, 0.0);
+        if forms.keeps_values() {
+            self.dense.resize(rows * self.padded, 0.0);
+        }
         if forms.groups {
             self.codes.resize(rows * self.padded, 0);
             self.scales.resize(rows * groups, 0.0);
@@ -78,6 +80,7 @@ impl Activations {
     pub fn rows_mut(&mut self) -> impl Iterator<Item = ActivationRow<'_>> {
         let (cols, padded, forms) = (self.cols, self.padded, self.forms);
         let groups = padded / GROUP;
+        let mut dense = self.dense.chunks_exact_mut(padded.max(1));
         let mut codes = self.codes.chunks_exact_mut(padded.max(1));
         let mut scales = self.scales.chunks_exact_mut(groups.max(1));
         let mut sums = self.sums.chunks_exact_mut(groups.max(1));
@@ -85,11 +88,11 @@ impl Activations {
         let mut row_codes = self.row_codes.chunks_exact_mut(padded.max(1));
         let mut row_scales = self.row_scales.iter_mut();
         let mut row_sums = self.row_sums.iter_mut();
-        self.dense.chunks_exact_mut(padded.max(1)).map(move |dense| {
+        (0..self.rows).map(move |_| {
             let sized = "reset sized every form alike";
             ActivationRow {
                 cols,
-                dense,
+                dense: forms.keeps_values().then(|| dense.next().expect(sized)),
                 groups: forms.groups.then(|| GroupForm {
                     codes: codes.next().expect(sized),
                     scales: scales.next().expect(sized),
@@ -109,7 +112,7 @@ impl Activations {
     pub fn prepare(&mut self, isa: Isa, x: &Panels, forms: Forms) {
         self.reset(x.rows(), x.cols(), forms);
         for (r, mut row) in self.rows_mut().enumerate() {
-            row.fill(isa, |out| x.read_row(r, out));
+            row.fill(isa, |first, out| x.read_row_from(r, first, out));
         }
     }
 
@@ -131,12 +134,12 @@ impl Activations {
     pub(crate) fn assert_forms(&self, needed: Forms) {
         let has = self.forms;
         assert!(
-            (has.groups || !needed.groups) && (has.row || !needed.row),
+            (has.dense || !needed.dense) && (has.groups || !needed.groups) && (has.row || !needed.row),
             "activations prepared as {has:?} for a matrix that needs {needed:?}"
         );
     }
 
-    /// `[rows, padded]`, zeros past `cols`.
+    /// `[rows, padded]`, zeros past `cols`; of no use if neither the dense form nor that of whole rows was asked for.
     pub(crate) fn dense(&self) -> &[f32] {
         &self.dense
     }
@@ -178,28 +181,31 @@ impl Activations {
     }
 }
 
+/// Channels that a row is asked for at a time: whole groups, in the nearest cache while they are quantised.
+const PART: usize = 8 * GROUP;
+
 impl ActivationRow<'_> {
-    /// Sets the row to what `write` leaves in its argument (`[cols]`), in every form.
-    pub fn fill(&mut self, isa: Isa, write: impl FnOnce(&mut [f32])) {
-        let (values, padding) = self.dense.split_at_mut(self.cols);
-        write(values);
-        padding.fill(0.0);
-        if let Some(form) = &mut self.groups {
-            for (g, (x, codes)) in
-                self.dense.chunks_exact(GROUP).zip(form.codes.chunks_exact_mut(GROUP)).enumerate()
-            {
-                let scale = quantize(isa, x, codes);
-                let halves = [sum(&codes[..GROUP_U4]), sum(&codes[GROUP_U4..])];
-                form.scales[g] = scale;
-                form.sums[g] = (halves[0] + halves[1]) as f32 * scale;
-                for (half, sum) in halves.into_iter().enumerate() {
-                    form.half_sums[2 * g + half] = sum as f32 * scale;
-                }
+    /// Sets the row, in every form, to what `write` leaves in its second argument: the channels from its first argument on. It is
+    /// called for one part of the row after another.
+    pub fn fill(&mut self, isa: Isa, mut write: impl FnMut(usize, &mut [f32])) {
+        let mut buffer = [0.0; PART];
+        for first in (0..self.cols).step_by(PART) {
+            let count = (self.cols - first).min(PART);
+            let padded = count.next_multiple_of(GROUP);
+            let part = match &mut self.dense {
+                Some(dense) => &mut dense[first..first + padded],
+                None => &mut buffer[..padded],
+            };
+            let (values, padding) = part.split_at_mut(count);
+            write(first, values);
+            padding.fill(0.0);
+            if let Some(form) = &mut self.groups {
+                form.fill(isa, first / GROUP, part);
             }
         }
-        if let Some(form) = &mut self.whole {
-            *form.scale = quantize(isa, self.dense, form.codes);
-            *form.sum = sum(form.codes);
+        if let (Some(form), Some(values)) = (&mut self.whole, &self.dense) {
+            let (scale, sums) = quantize(isa, values, form.codes);
+            (*form.scale, *form.sum) = (scale, sums[0] + sums[1]);
         }
     }
 
@@ -209,16 +215,26 @@ impl ActivationRow<'_> {
     /// `x` has another number of channels.
     pub fn set(&mut self, isa: Isa, x: &[f32]) {
         assert_eq!(x.len(), self.cols, "one value per channel");
-        self.fill(isa, |out| out.copy_from_slice(x));
+        self.fill(isa, |first, out| out.copy_from_slice(&x[first..first + out.len()]));
     }
 }
 
-fn sum(codes: &[i8]) -> i32 {
-    codes.iter().map(|&code| i32::from(code)).sum()
+impl GroupForm<'_> {
+    /// Quantises the groups of `values`, of which the first is group `first`.
+    fn fill(&mut self, isa: Isa, first: usize, values: &[f32]) {
+        for (g, x) in (first..).zip(values.chunks_exact(GROUP)) {
+            let (scale, halves) = quantize(isa, x, &mut self.codes[g * GROUP..(g + 1) * GROUP]);
+            self.scales[g] = scale;
+            self.sums[g] = (halves[0] + halves[1]) as f32 * scale;
+            for (half, sum) in halves.into_iter().enumerate() {
+                self.half_sums[2 * g + half] = sum as f32 * scale;
+            }
+        }
+    }
 }
 
-/// Codes of `x` (a multiple of 64 values) and their scale.
-fn quantize(isa: Isa, x: &[f32], codes: &mut [i8]) -> f32 {
+/// Leaves the codes of `x` (a multiple of 64 values) in `codes`; their scale, and the sums of either half of the codes.
+fn quantize(isa: Isa, x: &[f32], codes: &mut [i8]) -> (f32, [i32; 2]) {
     assert_eq!(x.len(), codes.len(), "one code per value");
     assert_eq!(x.len() % GROUP, 0, "whole groups");
     match isa.kind() {

@@ -45,6 +45,11 @@ impl Forms {
             row: self.row | other.row,
         }
     }
+
+    /// Whether the values of a row are kept: the scale of a whole row is only known at its end.
+    pub(crate) fn keeps_values(self) -> bool {
+        self.dense || self.row
+    }
 }
 
 impl Codec {

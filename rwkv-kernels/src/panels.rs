@@ -97,8 +97,21 @@ impl Panels {
     /// `out` has not `cols` elements, or there is no row `r`.
     pub fn read_row(&self, r: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.cols, "one element per channel");
-        for (p, part) in out.chunks_mut(self.width).enumerate() {
-            part.copy_from_slice(self.row_part(r, p));
+        self.read_row_from(r, 0, out);
+    }
+
+    /// Copies some channels of row `r` into `out`, from channel `first` on.
+    ///
+    /// # Panics
+    /// They are out of range.
+    pub fn read_row_from(&self, r: usize, first: usize, mut out: &mut [f32]) {
+        let mut c = first;
+        while !out.is_empty() {
+            let rest = &self.row_part(r, c / self.width)[c % self.width..];
+            let (part, others) = out.split_at_mut(rest.len().min(out.len()));
+            part.copy_from_slice(&rest[..part.len()]);
+            c += part.len();
+            out = others;
         }
     }
 
@@ -159,6 +172,9 @@ mod tests {
                     for (c, &x) in row.iter().enumerate() {
                         assert_eq!(x, (r * cols + c) as f32, "{rows}x{cols} width {width}");
                         assert_eq!(panels.get(r, c), x);
+                        let mut some = vec![0.0; (cols - c).min(21)];
+                        panels.read_row_from(r, c, &mut some);
+                        assert_eq!(some, row[c..c + some.len()]);
                     }
                 }
                 assert_eq!(panels.panels_mut().count(), panels.panel_count());

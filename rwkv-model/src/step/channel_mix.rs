@@ -51,7 +51,10 @@ impl Pass<'_, '_> {
                 Some(feed) => feeds[feed].state.shift_of(block),
                 None => &normed[(*r - 1) * width..][..width],
             };
-            row.fill(isa, |out| mix(isa, x, prev, mix_k, out));
+            row.fill(isa, |first, out| {
+                let part = first..first + out.len();
+                mix(isa, &x[part.clone()], &prev[part.clone()], &mix_k[part], out);
+            });
         });
         ffn.reset(sweep.rows, w.rows(), task_width(w, self.team.threads()));
         let mut items: Vec<_> = tasks(w, input, ffn, Then::ReluSquared).collect();

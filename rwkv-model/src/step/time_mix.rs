@@ -18,13 +18,9 @@ use crate::weights::{BlockAt, BlockVectors, Projections};
 const GROUP_NORM_EPS: f32 = 64e-5;
 
 /// The vectors of the six mixes, in the order r w k v a g.
-const MIXES: [BlockVector; 6] = [
-    BlockVector::MixR,
-    BlockVector::MixW,
-    BlockVector::MixK,
-    BlockVector::MixV,
-    BlockVector::MixA,
-    BlockVector::MixG,
+const MIXES: [[BlockVector; 3]; 2] = [
+    [BlockVector::MixR, BlockVector::MixW, BlockVector::MixK],
+    [BlockVector::MixV, BlockVector::MixA, BlockVector::MixG],
 ];
 
 /// Channels of a hidden panel of the low-rank matrices.
@@ -73,17 +69,27 @@ impl Pass<'_, '_> {
         for (mixed, forms) in mixed.iter_mut().zip(forms) {
             mixed.reset(sweep.rows, width, forms);
         }
-        let rows = mixed
-            .iter_mut()
-            .zip(MIXES)
-            .flat_map(|(mixed, vector)| mixed.rows_mut().enumerate().map(move |(r, row)| (r, row, vector)));
-        for_rows(self.team, 6 * normed.len(), rows, |(r, row, vector)| {
+        // Half of a row's mixes are an item: they read the same inputs, and those of one row alone are still shared out.
+        let items = mixed.as_chunks_mut::<3>().0.iter_mut().zip(MIXES).flat_map(|(half, mixes)| {
+            let mut rows = half.each_mut().map(Activations::rows_mut);
+            (0..sweep.rows).map(move |r| {
+                let row = rows.each_mut().map(|rows| rows.next().expect("every input has as many rows"));
+                (r, row, mixes)
+            })
+        });
+        for_rows(self.team, 6 * normed.len(), items, |(r, row, mixes)| {
             let x = &normed[*r * width..][..width];
             let prev = match sweep.starts[*r] {
                 Some(feed) => feeds[feed].state.att_shift(block),
                 None => &normed[(*r - 1) * width..][..width],
             };
-            row.fill(isa, |out| mix(isa, x, prev, vectors.get(*vector), out));
+            for (mixed, vector) in row.iter_mut().zip(mixes) {
+                let weight = vectors.get(*vector);
+                mixed.fill(isa, |first, out| {
+                    let part = first..first + out.len();
+                    mix(isa, &x[part.clone()], &prev[part.clone()], &weight[part], out);
+                });
+            }
         });
     }
 
@@ -104,11 +110,18 @@ impl Pass<'_, '_> {
         items.extend(tasks(projections.key, k, &mut heads.k, Then::Nothing));
         items.extend(tasks(projections.value, v, &mut heads.v, Then::Nothing));
         self.team.for_each(&mut items, |task| task.run(isa));
-        for ((which, hidden), input) in LowRank::ALL.into_iter().zip(hidden).zip(hidden_input) {
-            if let Some(pair) = at.low_rank(which) {
-                input.prepare(isa, hidden, pair.up.forms());
-            }
-        }
+        let mut elements = 0;
+        let rows = LowRank::ALL.into_iter().zip(&*hidden).zip(hidden_input).filter_map(
+            |((which, hidden), input)| {
+                input.reset(hidden.rows(), hidden.cols(), at.low_rank(which)?.up.forms());
+                elements += hidden.rows() * hidden.cols();
+                Some(input.rows_mut().enumerate().map(move |(r, row)| (hidden, r, row)))
+            },
+        );
+        let rows: Vec<_> = rows.collect();
+        for_rows(self.team, elements, rows.into_iter().flatten(), |(hidden, r, row)| {
+            row.fill(isa, |first, out| hidden.read_row_from(*r, first, out));
+        });
     }
 
     /// Everything between the projections and the output matrix, head by head.
@@ -151,7 +164,7 @@ impl Pass<'_, '_> {
         let y = &heads.y;
         input.reset(y.rows(), y.cols(), w.codec().forms());
         for_rows(self.team, y.rows() * y.cols(), input.rows_mut().enumerate(), |(r, row)| {
-            row.fill(isa, |out| y.read_row(*r, out));
+            row.fill(isa, |first, out| y.read_row_from(*r, first, out));
         });
         delta.reset(y.rows(), w.rows(), task_width(w, self.team.threads()));
         let mut items: Vec<_> = tasks(w, input, delta, Then::Nothing).collect();
