@@ -1,3 +1,4 @@
+use crate::columns::FEW;
 use crate::panels::Panels;
 
 /// Inputs per block: a block's columns, widened for 64 outputs, fit the first-level cache.
@@ -19,21 +20,33 @@ pub struct SparseRows {
     starts: Vec<u32>,
     /// `[blocks]`: a bit for each input that is not zero in every row.
     active: Vec<u128>,
+    /// `[blocks, rows]`, if there are more rows than [`FEW`]: where their entries are, those of the fewest entries first.
+    order: Vec<RowEntries>,
+}
+
+/// Where the entries of a row lie in its block's room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowEntries {
+    pub row: u32,
+    pub start: u32,
+    pub len: u32,
 }
 
 /// One block of [`SparseRows`], to be filled: blocks are disjoint, so different threads may fill them.
 #[derive(Debug)]
 pub struct SparseBlock<'a> {
-    block: usize,
-    rows: usize,
     cols: usize,
     places: &'a mut [u8],
     values: &'a mut [f32],
     starts: &'a mut [u32],
     active: &'a mut u128,
+    order: &'a mut [RowEntries],
 }
 
 impl SparseRows {
+    /// Inputs of a block.
+    pub const BLOCK: usize = BLOCK;
+
     /// No rows yet.
     pub fn new() -> SparseRows {
         SparseRows::default()
@@ -47,12 +60,14 @@ impl SparseRows {
         self.values.resize(blocks * rows * BLOCK, 0.0);
         self.starts.resize(blocks * (rows + 1), 0);
         self.active.resize(blocks, 0);
+        self.order.resize(if rows > FEW { blocks * rows } else { 0 }, RowEntries::default());
     }
 
     /// Every block of 128 inputs, to be filled.
     pub fn blocks_mut(&mut self) -> impl Iterator<Item = SparseBlock<'_>> {
         let (rows, cols) = (self.rows, self.cols);
         let size = rows.max(1);
+        let mut order = self.order.chunks_exact_mut(size);
         self.places
             .chunks_exact_mut(size * BLOCK)
             .zip(self.values.chunks_exact_mut(size * BLOCK))
@@ -60,21 +75,25 @@ impl SparseRows {
             .zip(&mut self.active)
             .enumerate()
             .map(move |(block, (((places, values), starts), active))| SparseBlock {
-                block,
-                rows,
-                cols,
+                cols: (cols - block * BLOCK).min(BLOCK),
                 places,
                 values,
                 starts,
                 active,
+                order: order.next().unwrap_or_default(),
             })
     }
 
     /// [`reset`](SparseRows::reset) to the shape of `x` and fill every block from it, on the calling thread.
     pub fn gather(&mut self, x: &Panels) {
         self.reset(x.rows(), x.cols());
-        for mut block in self.blocks_mut() {
-            block.gather(x);
+        let mut part = Vec::new();
+        for (b, mut block) in self.blocks_mut().enumerate() {
+            part.resize(x.rows() * block.cols(), 0.0);
+            for (r, row) in part.chunks_exact_mut(block.cols()).enumerate() {
+                x.read_row_from(r, b * BLOCK, row);
+            }
+            block.gather(&part);
         }
     }
 
@@ -113,6 +132,19 @@ impl SparseRows {
         (&self.places[room..][range.clone()], &self.values[room..][range])
     }
 
+    /// Where the entries of every row of block `b` are, those of the fewest first. Only for more than [`FEW`] rows.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "the definitions do without it"))]
+    pub(crate) fn order(&self, b: usize) -> &[RowEntries] {
+        &self.order[b * self.rows..][..self.rows]
+    }
+
+    /// The room of block `b`: places within the block, and values.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "as above"))]
+    pub(crate) fn room(&self, b: usize) -> (&[u8], &[f32]) {
+        let room = b * self.rows * BLOCK..(b + 1) * self.rows * BLOCK;
+        (&self.places[room.clone()], &self.values[room])
+    }
+
     /// The inputs of block `b` that are not zero in every row, a bit each.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "the definitions do without it"))]
     pub(crate) fn active(&self, b: usize) -> u128 {
@@ -125,38 +157,60 @@ impl SparseRows {
 }
 
 impl SparseBlock<'_> {
-    /// Takes the block's entries of every row of `x` that are not zero. A NaN is not zero.
+    /// Inputs of this block: 128, but for a narrower last one.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Takes the entries of `x`, row-major `[rows, cols]` of this block's inputs, that are not zero. A NaN is not zero.
     ///
     /// # Panics
-    /// `x` has another shape.
-    pub fn gather(&mut self, x: &Panels) {
-        assert_eq!(
-            (x.rows(), x.cols()),
-            (self.rows, self.cols),
-            "shape of the panels and of the sparse rows"
-        );
+    /// `x` has another size.
+    pub fn gather(&mut self, x: &[f32]) {
         const { assert!(BLOCK == 128, "one bit per input") };
-        let first = self.block * BLOCK;
+        assert_eq!(x.len(), (self.starts.len() - 1) * self.cols, "one value per row and input of the block");
         *self.active = 0;
         self.starts[0] = 0;
-        for r in 0..self.rows {
+        for (r, x) in x.chunks_exact(self.cols).enumerate() {
             let start = self.starts[r] as usize;
             let (places, values) = (&mut self.places[start..][..BLOCK], &mut self.values[start..][..BLOCK]);
-            let (mut place, mut n) = (0, 0);
-            while place < BLOCK.min(self.cols - first) {
-                let (panel, at) = ((first + place) / x.width(), (first + place) % x.width());
-                let part = &x.row_part(r, panel)[at..];
-                let part = &part[..part.len().min(BLOCK - place).min(64)];
-                let found = nonzero(part);
-                *self.active |= u128::from(found) << place;
+            let mut n = 0;
+            for (part, x) in x.chunks(64).enumerate() {
+                let found = nonzero(x);
+                *self.active |= u128::from(found) << (64 * part);
                 for i in ones(found) {
-                    places[n] = (place + i) as u8;
-                    values[n] = part[i];
+                    places[n] = (64 * part + i) as u8;
+                    values[n] = x[i];
                     n += 1;
                 }
-                place += part.len();
             }
             self.starts[r + 1] = (start + n) as u32;
+        }
+        if !self.order.is_empty() {
+            self.sort_rows();
+        }
+    }
+
+    /// Orders the rows by how many entries they have: there are so few different numbers that counting sorts them.
+    fn sort_rows(&mut self) {
+        let rows = || {
+            (0..).zip(self.starts.windows(2)).map(|(row, s)| RowEntries {
+                row,
+                start: s[0],
+                len: s[1] - s[0],
+            })
+        };
+        let mut next = [0; BLOCK + 2];
+        for entries in rows() {
+            next[entries.len as usize + 1] += 1;
+        }
+        for len in 1..next.len() {
+            next[len] += next[len - 1];
+        }
+        for entries in rows() {
+            let place: &mut usize = &mut next[entries.len as usize];
+            self.order[*place] = entries;
+            *place += 1;
         }
     }
 }
@@ -216,6 +270,32 @@ mod tests {
                 }
                 let bits: u32 = (0..sparse.blocks()).map(|b| sparse.active(b).count_ones()).sum();
                 assert_eq!(bits as usize, sparse.nonzero());
+            }
+        }
+    }
+
+    #[test]
+    fn orders_many_rows_by_their_entries() {
+        let (rows, cols) = (FEW + 30, 200);
+        let mut x = Panels::zeroed(rows, cols, 64);
+        for r in 0..rows {
+            let row: Vec<f32> =
+                (0..cols).map(|k| if (k + r) % (r % 7 + 1) == 0 { 1.0 } else { 0.0 }).collect();
+            x.write_row(r, &row);
+        }
+        let mut sparse = SparseRows::new();
+        sparse.gather(&x);
+        for b in 0..sparse.blocks() {
+            let order = sparse.order(b);
+            assert!(order.is_sorted_by_key(|entries| entries.len));
+            let mut seen: Vec<u32> = order.iter().map(|entries| entries.row).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..rows as u32).collect::<Vec<_>>());
+            let (places, values) = sparse.room(b);
+            for entries in order {
+                let range = entries.start as usize..(entries.start + entries.len) as usize;
+                let expected = sparse.block(entries.row as usize, b);
+                assert_eq!((&places[range.clone()], &values[range]), expected);
             }
         }
     }

@@ -357,9 +357,10 @@ fn row_bytes(config: &Config) -> u64 {
     let inputs = 7 * input(width);
     let heads = 10 * 4 * width;
     let hidden: usize = [rank_w, rank_a, rank_v, rank_g].map(|rank| 4 * rank + input(rank)).iter().sum();
-    // The hidden rows of the channel mix, and their entries that are not zero: place, value, start of a block.
+    // The hidden rows of the channel mix, if each block of 128 has a thread of its own, and their entries that are not zero:
+    // place, value, starts, order, active.
     let blocks = ffn.div_ceil(128);
-    let active = 4 * ffn + blocks * (128 * 5 + 2 * 4 + 16);
+    let active = 4 * ffn + blocks * (128 * 5 + 2 * 4 + 12 + 16);
     (residual + inputs + heads + hidden + active) as u64
 }
 

@@ -9,7 +9,7 @@
 //!     phase   second low-rank matrices, wkv7, group norm, gate              (heads)
 //!     phase   output matrix                                                 (tiles)
 //!     rows    x += that;  X = ln2(x);  one token-shift mix
-//!     phase   key matrix and relu^2                                         (tiles)
+//!     phase   key matrix, relu^2, what is not zero of it                    (tiles)
 //!     phase   value matrix, columns of zeros skipped                        (outputs)
 //! after the last block of a run, in RWKV-X, an attention block:
 //!     rows    x += that;  X = ln1(x)

@@ -5,12 +5,14 @@
 
 #![allow(clippy::needless_range_loop, reason = "several arrays of registers are indexed alike")]
 
-use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{
+    _MM_HINT_T0, _MM_HINT_T1, _mm_cvtph_ps, _mm_cvtsi64_si128, _mm_prefetch, _mm_storeu_ps,
+};
 use std::ops::Range;
 
 use crate::codec::{Codec, GROUP};
 use crate::columns::{Columns, FEW, code_bytes};
-use crate::sparse::{BLOCK, SparseRows, ones};
+use crate::sparse::{BLOCK, RowEntries, SparseRows, ones};
 use crate::x86::tile_ops::{Avx2, Avx512Vnni, TileOps};
 
 /// Outputs of a span: its accumulators stay in the first-level cache.
@@ -66,6 +68,16 @@ struct Parts {
     bytes_per_64: usize,
 }
 
+/// Columns that are to be prefetched, one `stride` after another: the codes of some outputs, and their pairs.
+#[derive(Clone, Copy)]
+struct Coming {
+    column: *const u8,
+    columns: usize,
+    codes: [usize; 2],
+    pairs: [usize; 2],
+    stride: usize,
+}
+
 impl Parts {
     #[inline(always)]
     fn new(w: &Columns<'_>) -> Parts {
@@ -74,6 +86,36 @@ impl Parts {
             stride: w.column_bytes(),
             pairs: code_bytes(w.codec(), w.rows()),
             bytes_per_64: code_bytes(w.codec(), GROUP),
+        }
+    }
+
+    /// `groups` groups of 64 outputs from `first` on, of the columns from `column` on.
+    #[inline(always)]
+    fn coming<const P: usize>(&self, w: &Columns<'_>, column: usize, first: usize, groups: usize) -> Coming {
+        let range = |at, each| [at + first * each, at + (first + groups) * each];
+        Coming {
+            column: self.base.wrapping_add(column * self.stride),
+            columns: w.cols().saturating_sub(column).min(BLOCK),
+            codes: range(0, self.bytes_per_64),
+            pairs: range(self.pairs, 4 * P),
+            stride: self.stride,
+        }
+    }
+}
+
+impl Coming {
+    /// Prefetches the first `count` columns, and leaves the others.
+    #[inline(always)]
+    fn prefetch(&mut self, count: usize) {
+        for _ in 0..count.min(self.columns) {
+            for [first, end] in [self.codes, self.pairs] {
+                for line in (first..end).step_by(64) {
+                    // SAFETY: a prefetch does not fault, wherever it points.
+                    unsafe { _mm_prefetch::<_MM_HINT_T1>(self.column.wrapping_add(line).cast()) };
+                }
+            }
+            self.column = self.column.wrapping_add(self.stride);
+            self.columns -= 1;
         }
     }
 }
@@ -242,7 +284,7 @@ unsafe fn weights_64<O: TileOps, const P: usize>(
     }
 }
 
-/// All rows of activations, 64 outputs and a block of inputs at a time.
+/// All rows of activations, a block of inputs and 64 outputs at a time.
 #[inline(always)]
 unsafe fn many<O: TileOps>(w: &Columns<'_>, outs: Range<usize>, x: &SparseRows, y: &mut [f32]) {
     // SAFETY: as in `matmul`.
@@ -268,45 +310,43 @@ unsafe fn many_of<O: TileOps, const P: usize>(
 ) {
     let parts = Parts::new(w);
     let (rows, len) = (x.rows(), outs.len());
-    let paired = if O::SUMS < 16 { 0 } else { rows / 2 * 2 };
-    let mut acc = vec![Aligned([0.0f32; GROUP]); rows];
+    let first = outs.start / GROUP;
+    let groups = len.div_ceil(GROUP);
+    let mut acc = vec![Aligned([0.0f32; GROUP]); groups * rows];
     let mut wide = vec![Aligned([0.0f32; GROUP]); BLOCK];
-    for g in 0..len.div_ceil(GROUP) {
-        let first = outs.start / GROUP + g;
-        let (codes_at, pairs_at) = (first * parts.bytes_per_64, parts.pairs + first * P * 4);
-        acc.fill(Aligned([0.0; GROUP]));
-        for b in 0..x.blocks() {
-            // SAFETY: as in `matmul`; active inputs are columns, and every place is below `BLOCK`.
+    // A block's entries are used for all groups before the next block's: a cache does not hold all of them.
+    for b in 0..x.blocks() {
+        let order = x.order(b);
+        let (sets, singles) = if O::SUMS < 16 { (&[][..], order) } else { order.as_chunks::<2>() };
+        // The next block's columns are prefetched a few at a time: many at once would fill the queue of misses, and loads would
+        // wait behind them.
+        let mut coming = parts.coming::<P>(w, (b + 1) * BLOCK, first, groups);
+        let count = BLOCK.div_ceil(groups * (sets.len() + singles.len()));
+        for (g, acc) in acc.chunks_exact_mut(rows).enumerate() {
+            let column = parts.base.wrapping_add(b * BLOCK * parts.stride);
+            let codes = column.wrapping_add((first + g) * parts.bytes_per_64);
+            let pairs = column.wrapping_add(parts.pairs + (first + g) * 4 * P);
+            // SAFETY: as in `matmul`; active inputs are columns, and the order has each row of `acc` once.
             unsafe {
                 for slot in ones_of(x.active(b)) {
-                    let column = parts.base.add((b * BLOCK + slot) * parts.stride);
-                    let mut pairs = [0.0f32; 4];
-                    for (i, half) in pairs[..2 * P].iter_mut().enumerate() {
-                        *half = f16(column.add(pairs_at + 2 * i));
-                    }
-                    let w = weights_64::<O, P>(codec, column.add(codes_at), pairs.as_ptr());
+                    let pairs = pairs_of::<P>(pairs.add(slot * parts.stride));
+                    let w = weights_64::<O, P>(codec, codes.add(slot * parts.stride), pairs.as_ptr());
                     for (i, w) in w.into_iter().enumerate() {
                         O::store(wide[slot].0.as_mut_ptr().add(16 * i), w);
                     }
                 }
-                if b + 1 < x.blocks() {
-                    for slot in ones_of(x.active(b + 1)) {
-                        let column = parts.base.add(((b + 1) * BLOCK + slot) * parts.stride);
-                        _mm_prefetch::<_MM_HINT_T0>(column.add(codes_at).cast());
-                        if P > 0 {
-                            _mm_prefetch::<_MM_HINT_T0>(column.add(pairs_at).cast());
-                        }
-                    }
+                for set in sets {
+                    coming.prefetch(count);
+                    add_rows::<O, 2>(acc, set, x.room(b), &wide);
                 }
-                let (pairs, singles) = acc.split_at_mut(paired);
-                for (p, [even, odd]) in pairs.as_chunks_mut().0.iter_mut().enumerate() {
-                    add_rows::<O, 2>([even, odd], [x.block(2 * p, b), x.block(2 * p + 1, b)], &wide);
-                }
-                for (t, acc) in (paired..).zip(singles) {
-                    add_rows::<O, 1>([acc], [x.block(t, b)], &wide);
+                for &row in singles {
+                    coming.prefetch(count);
+                    add_rows::<O, 1>(acc, &[row], x.room(b), &wide);
                 }
             }
         }
+    }
+    for (g, acc) in acc.chunks_exact(rows).enumerate() {
         let part = g * GROUP..len.min((g + 1) * GROUP);
         for (t, acc) in acc.iter().enumerate() {
             y[t * len..][part.clone()].copy_from_slice(&acc.0[..part.len()]);
@@ -315,33 +355,38 @@ unsafe fn many_of<O: TileOps, const P: usize>(
 }
 
 /// Adds a block's widened columns to the accumulators of `R` rows: several rows side by side, so that the sums of one need not
-/// wait for each other.
+/// wait for each other. The last has the most entries, and the others about as many.
 #[inline(always)]
 unsafe fn add_rows<O: TileOps, const R: usize>(
-    acc: [&mut Aligned<GROUP>; R],
-    entries: [(&[u8], &[f32]); R],
+    acc: &mut [Aligned<GROUP>],
+    rows: &[RowEntries; R],
+    (places, values): (&[u8], &[f32]),
     wide: &[Aligned<GROUP>],
 ) {
-    // SAFETY: every place is below `BLOCK`, the length of `wide`, and a row has as many places as values.
+    debug_assert!(rows.iter().all(|entries| (entries.start + entries.len) as usize <= places.len()));
+    // SAFETY: `acc` has the rows, `places` and `values` their entries, and every place is below `BLOCK`, the length of `wide`.
     unsafe {
         let mut v = [[O::zero(); 4]; R];
+        let mut entries = [(places.as_ptr(), values.as_ptr()); R];
         for r in 0..R {
+            let start = rows[r].start as usize;
+            entries[r] = (places.as_ptr().add(start), values.as_ptr().add(start));
             for i in 0..4 {
-                v[r][i] = O::load(acc[r].0.as_ptr().add(16 * i));
+                v[r][i] = O::load(acc.get_unchecked(rows[r].row as usize).0.as_ptr().add(16 * i));
             }
         }
-        let common = entries.iter().map(|(places, _)| places.len()).fold(usize::MAX, usize::min);
+        let common = rows[0].len as usize;
         for n in 0..common {
             for r in 0..R {
                 v[r] = add_entry::<O>(v[r], entries[r], n, wide);
             }
         }
         for r in 0..R {
-            for n in common..entries[r].0.len() {
+            for n in common..rows[r].len as usize {
                 v[r] = add_entry::<O>(v[r], entries[r], n, wide);
             }
             for i in 0..4 {
-                O::store(acc[r].0.as_mut_ptr().add(16 * i), v[r][i]);
+                O::store(acc.get_unchecked_mut(rows[r].row as usize).0.as_mut_ptr().add(16 * i), v[r][i]);
             }
         }
     }
@@ -351,14 +396,14 @@ unsafe fn add_rows<O: TileOps, const R: usize>(
 #[inline(always)]
 unsafe fn add_entry<O: TileOps>(
     mut v: [O::F; 4],
-    (places, values): (&[u8], &[f32]),
+    (places, values): (*const u8, *const f32),
     n: usize,
     wide: &[Aligned<GROUP>],
 ) -> [O::F; 4] {
     // SAFETY: as in `add_rows`; the row has an entry `n`.
     unsafe {
-        let w = wide.get_unchecked(usize::from(*places.get_unchecked(n))).0.as_ptr();
-        let x = O::splat(*values.get_unchecked(n));
+        let w = wide.get_unchecked(usize::from(*places.add(n))).0.as_ptr();
+        let x = O::splat(*values.add(n));
         for i in 0..4 {
             v[i] = O::fma(O::load(w.add(16 * i)), x, v[i]);
         }
@@ -372,16 +417,20 @@ fn ones_of(bits: u128) -> impl Iterator<Item = usize> {
     ones(bits as u64).chain(ones((bits >> 64) as u64).map(|place| 64 + place))
 }
 
-/// One f16 as f32.
+/// `P` pairs of a scale and a minimum as f32.
 #[inline(always)]
-unsafe fn f16(p: *const u8) -> f32 {
-    // SAFETY: two bytes are readable; F16C exists with every instruction set of this file.
+unsafe fn pairs_of<const P: usize>(p: *const u8) -> [f32; 4] {
+    let mut pairs = [0.0; 4];
+    // SAFETY: `P` times two f16 are readable; F16C exists with every instruction set of this file.
     unsafe {
-        let bits = i32::from(p.cast::<u16>().read_unaligned());
-        std::arch::x86_64::_mm_cvtss_f32(std::arch::x86_64::_mm_cvtph_ps(
-            std::arch::x86_64::_mm_cvtsi32_si128(bits),
-        ))
+        let bits = match P {
+            0 => return pairs,
+            1 => i64::from(p.cast::<i32>().read_unaligned()),
+            _ => p.cast::<i64>().read_unaligned(),
+        };
+        _mm_storeu_ps(pairs.as_mut_ptr(), _mm_cvtph_ps(_mm_cvtsi64_si128(bits)));
     }
+    pairs
 }
 
 #[derive(Clone, Copy)]

@@ -1,10 +1,12 @@
 use std::ops::Range;
 
-use rwkv_kernels::{Columns, RowTiles, matmul_columns, mix, outputs_per_task};
+use rwkv_kernels::{
+    Columns, RowTiles, SparseRows, TILE_ROWS, matmul, matmul_columns, mix, outputs_per_task, relu_squared,
+};
 
 use super::rows::{Origin, Pass};
 use super::scratch::Scratch;
-use super::tasks::{Then, for_rows, task_width, tasks};
+use super::tasks::for_rows;
 use crate::block::Block;
 use crate::error::Result;
 use crate::names::BlockVector;
@@ -36,12 +38,12 @@ impl Pass<'_, '_> {
         Ok(())
     }
 
-    /// The token shift, the key matrix, and the activation.
+    /// The token shift, the key matrix, and the activation: each task gathers what is not zero of its outputs while a cache has them.
     fn mix_and_multiply_key(&mut self, block: Block, mix_k: &[f32], w: RowTiles<'_>) {
         let isa = self.isa;
         let width = self.weights.config.width;
         let sweep = self.sweep;
-        let Scratch { normed, input, ffn, active, .. } = &mut *self.scratch;
+        let Scratch { normed, input, buffers, active, .. } = &mut *self.scratch;
         let normed = &**normed;
         let feeds = &*self.feeds;
         input.reset(sweep.rows, width, w.codec().forms());
@@ -56,12 +58,21 @@ impl Pass<'_, '_> {
                 mix(isa, &x[part.clone()], &prev[part.clone()], &mix_k[part], out);
             });
         });
-        ffn.reset(sweep.rows, w.rows(), task_width(w, self.team.threads()));
-        let mut items: Vec<_> = tasks(w, input, ffn, Then::ReluSquared).collect();
-        self.team.for_each(&mut items, |task| task.run(isa));
         active.reset(sweep.rows, w.rows());
-        let ffn = &*ffn;
-        for_rows(self.team, sweep.rows * w.rows(), active.blocks_mut(), |block| block.gather(ffn));
+        let tiles = SparseRows::BLOCK / TILE_ROWS;
+        let mut items: Vec<_> = active
+            .blocks_mut()
+            .enumerate()
+            .map(|(b, block)| (w.tile_range(b * tiles..w.tiles().min((b + 1) * tiles)), block))
+            .collect();
+        let buffers = &*buffers;
+        self.team.for_each(&mut items, |(w, block)| {
+            buffers.lend(sweep.rows * w.rows(), |hidden| {
+                matmul(isa, *w, input, hidden);
+                relu_squared(isa, hidden);
+                block.gather(hidden);
+            });
+        });
     }
 
     /// The value matrix.

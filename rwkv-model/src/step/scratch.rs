@@ -1,3 +1,5 @@
+use std::sync::{Mutex, PoisonError};
+
 use rwkv_kernels::{Activations, Panels, SparseRows};
 
 use crate::config::Config;
@@ -24,8 +26,8 @@ pub(crate) struct Scratch {
     pub hidden_input: [Activations; 4],
     /// The input of a single matrix: output, key, head.
     pub input: Activations,
-    /// The channel mix's hidden rows.
-    pub ffn: Panels,
+    /// For a task's share of the channel mix's hidden rows, and what is not zero of all of them.
+    pub buffers: Buffers,
     pub active: SparseRows,
     /// Some of the logits.
     pub logits: Panels,
@@ -45,6 +47,25 @@ pub(crate) struct HeadPanels {
     pub gate_v: Panels,
     pub v_first: Panels,
     pub y: Panels,
+}
+
+/// Memory that tasks borrow while they run: as many buffers as threads need at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers(Mutex<Vec<Vec<f32>>>);
+
+impl Buffers {
+    /// Runs `f` with a buffer of `len` elements, whose content is unspecified.
+    pub fn lend(&self, len: usize, f: impl FnOnce(&mut [f32])) {
+        let free = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = free().pop().unwrap_or_default();
+        // Only ever of one size or near it, so that it takes little more than it needs.
+        if buffer.capacity() < len {
+            buffer = Vec::with_capacity(len);
+        }
+        buffer.resize(len, 0.0);
+        f(&mut buffer);
+        free().push(buffer);
+    }
 }
 
 impl HeadPanels {

@@ -1,6 +1,4 @@
-use rwkv_kernels::{
-    Activations, Isa, Panels, RowTiles, TILE_ROWS, Team, matmul, relu_squared, sigmoid, tanh,
-};
+use rwkv_kernels::{Activations, Isa, Panels, RowTiles, TILE_ROWS, Team, matmul, sigmoid, tanh};
 
 /// Some outputs of a matrix for all rows, and what is done with them at once.
 pub(super) struct Task<'a> {
@@ -15,7 +13,6 @@ pub(super) enum Then {
     Nothing,
     Tanh,
     Sigmoid,
-    ReluSquared,
 }
 
 impl Task<'_> {
@@ -25,7 +22,6 @@ impl Task<'_> {
             Then::Nothing => {}
             Then::Tanh => tanh(isa, self.y),
             Then::Sigmoid => sigmoid(isa, self.y),
-            Then::ReluSquared => relu_squared(isa, self.y),
         }
     }
 }
