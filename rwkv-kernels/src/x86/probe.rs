@@ -72,7 +72,8 @@ unsafe fn int8<O: TileOps, const SUMS: usize>(rounds: usize) -> usize {
     // SAFETY: the codes of a group are readable.
     unsafe {
         // For all that the compiler knows they differ, so that it cannot compute a product once and add it to every sum.
-        let mut xs = [O::broadcast(&O::group(codes.as_ptr()), 0); SUMS];
+        let group = O::group(codes.as_ptr());
+        let mut xs = [O::broadcast(&raw const group, 0); SUMS];
         for x in &mut xs {
             *x = black_box(*x);
         }

@@ -67,11 +67,13 @@ pub(crate) trait TileOps: Copy {
     type F: Copy;
     /// 16 i32, or 64 bytes.
     type I: Copy;
-    /// The 64 activation codes of a group, in the form that [`TileOps::broadcast`] takes.
+    /// The 64 activation codes of a group, in the form that [`TileOps::broadcast`] takes: `[i8; 64]` as they are, or widened.
     type Group: Copy;
     /// Four activation codes, broadcast, in the form that [`TileOps::dot`] takes.
     type X: Copy;
 
+    /// Whether [`TileOps::Group`] is another form than `[i8; 64]`.
+    const WIDENS: bool;
     /// How many sums of 16 f32 stay in registers beside the operands.
     const SUMS: usize;
 
@@ -103,10 +105,10 @@ pub(crate) trait TileOps: Copy {
     unsafe fn load_codes(p: *const u8) -> Self::I;
     /// The low and the high nibbles of 64 bytes.
     unsafe fn nibbles(x: Self::I) -> (Self::I, Self::I);
-    /// 64 codes, which stay where they are while the group is used.
+    /// 64 codes.
     unsafe fn group(p: *const i8) -> Self::Group;
     /// The codes of a quad, which must be in 0..16.
-    unsafe fn broadcast(group: &Self::Group, quad: usize) -> Self::X;
+    unsafe fn broadcast(group: *const Self::Group, quad: usize) -> Self::X;
     /// `acc[r] + Σ w[r][i]·x[i]` over the four bytes of each row: exact.
     unsafe fn dot(acc: Self::I, w: Self::I, x: Self::X) -> Self::I;
     /// The same for bytes 0..=15 and four codes at `x`.
@@ -117,29 +119,50 @@ pub(crate) trait TileOps: Copy {
     #[inline(always)]
     unsafe fn dots_u8<const T: usize, const C: usize>(
         w: [*const u8; T],
-        x: &[Self::Group; C],
+        x: [*const Self::Group; C],
         ahead: Ahead,
     ) -> [[Self::I; C]; T] {
         // SAFETY: the caller's tiles have 16 lines.
         unsafe {
             let mut d = [[Self::izero(); C]; T];
-            for quad in 0..if prefetches(C) { ahead.lines } else { 16 } {
-                let w = on(w, 64 * quad);
-                if prefetches(C) {
-                    ahead.prefetch(w);
+            if prefetches(C) {
+                for quad in 0..ahead.lines {
+                    ahead.prefetch(on(w, 64 * quad));
+                    Self::dots_quad(&mut d, w, x, quad);
                 }
-                let mut codes = [Self::izero(); T];
-                for t in 0..T {
-                    codes[t] = Self::load_codes(w[t]);
-                }
-                for c in 0..C {
-                    let x = Self::broadcast(&x[c], quad);
-                    for t in 0..T {
-                        d[t][c] = Self::dot(d[t][c], codes[t], x);
+            } else {
+                // Unrolled in part: counting takes a place among the products, which fill all of them.
+                for quads in 0..4 {
+                    for quad in 4 * quads..4 * quads + 4 {
+                        Self::dots_quad(&mut d, w, x, quad);
                     }
                 }
             }
             d
+        }
+    }
+
+    /// Adds the products of a quad: [`TileOps::dots_u8`].
+    #[inline(always)]
+    unsafe fn dots_quad<const T: usize, const C: usize>(
+        d: &mut [[Self::I; C]; T],
+        w: [*const u8; T],
+        x: [*const Self::Group; C],
+        quad: usize,
+    ) {
+        // SAFETY: as in `dots_u8`.
+        unsafe {
+            let w = on(w, 64 * quad);
+            let mut codes = [Self::izero(); T];
+            for t in 0..T {
+                codes[t] = Self::load_codes(w[t]);
+            }
+            for c in 0..C {
+                let x = Self::broadcast(x[c], quad);
+                for t in 0..T {
+                    d[t][c] = Self::dot(d[t][c], codes[t], x);
+                }
+            }
         }
     }
 
@@ -196,6 +219,7 @@ impl TileOps for Avx2 {
     type Group = [i32; 32];
     /// The codes 0 and 2, and 1 and 3, as pairs of 16 bits.
     type X = [__m256i; 2];
+    const WIDENS: bool = true;
     const SUMS: usize = 4;
 
     #[inline(always)]
@@ -308,12 +332,10 @@ impl TileOps for Avx2 {
         unsafe { widen_group(p) }
     }
     #[inline(always)]
-    unsafe fn broadcast(group: &[i32; 32], quad: usize) -> Self::X {
+    unsafe fn broadcast(group: *const [i32; 32], quad: usize) -> Self::X {
         unsafe {
-            [
-                _mm256_set1_epi32(*group.get_unchecked(quad)),
-                _mm256_set1_epi32(*group.get_unchecked(16 + quad)),
-            ]
+            let pairs = group.cast::<i32>().add(quad);
+            [_mm256_set1_epi32(*pairs), _mm256_set1_epi32(*pairs.add(16))]
         }
     }
     #[inline(always)]
@@ -351,7 +373,7 @@ impl TileOps for Avx2 {
     #[inline(always)]
     unsafe fn dots_u8<const T: usize, const C: usize>(
         w: [*const u8; T],
-        x: &[Self::Group; C],
+        x: [*const Self::Group; C],
         ahead: Ahead,
     ) -> [[Self::I; C]; T] {
         unsafe {
@@ -361,7 +383,7 @@ impl TileOps for Avx2 {
                 for quad in 0..ahead.lines {
                     let w = on(w, 64 * quad);
                     ahead.prefetch(w);
-                    let x = Self::broadcast(&x[0], quad);
+                    let x = Self::broadcast(x[0], quad);
                     for t in 0..T {
                         d[t][0] = Self::dot(d[t][0], Self::load_codes(w[t]), x);
                     }
@@ -375,8 +397,8 @@ impl TileOps for Avx2 {
                         let w = _mm256_loadu_si256(w[t].add(64 * quad + 32 * half).cast());
                         let (even, odd) = (_mm256_and_si256(w, mask), _mm256_srli_epi16::<8>(w));
                         for c in 0..C {
-                            let even = _mm256_madd_epi16(even, _mm256_set1_epi32(x[c][quad]));
-                            let odd = _mm256_madd_epi16(odd, _mm256_set1_epi32(x[c][16 + quad]));
+                            let even = _mm256_madd_epi16(even, _mm256_set1_epi32((*x[c])[quad]));
+                            let odd = _mm256_madd_epi16(odd, _mm256_set1_epi32((*x[c])[16 + quad]));
                             sums[c] = _mm256_add_epi32(_mm256_add_epi32(sums[c], even), odd);
                         }
                     }
@@ -448,13 +470,14 @@ unsafe fn widen_group(p: *const i8) -> [i32; 32] {
 
 /// What the two AVX-512 variants share; the dot product is theirs.
 macro_rules! avx512_ops {
-    ($name:ty, $group:ty, $x:ty, $widen:item, $broadcast:item, $dot:item, $dot_nibbles:item) => {
+    ($name:ty, $group:ty, $widens:literal, $x:ty, $widen:item, $broadcast:item, $dot:item, $dot_nibbles:item) => {
         #[allow(clippy::undocumented_unsafe_blocks, reason = "one contract for the whole trait, stated above")]
         impl TileOps for $name {
             type F = __m512;
             type I = __m512i;
             type Group = $group;
             type X = $x;
+            const WIDENS: bool = $widens;
             const SUMS: usize = 24;
 
             #[inline(always)]
@@ -553,12 +576,13 @@ macro_rules! avx512_ops {
 
 avx512_ops!(
     Avx512Vnni,
-    *const i8,
+    [i8; 64],
+    false,
     __m512i,
-    unsafe fn group(p: *const i8) -> *const i8 {
-        p
+    unsafe fn group(p: *const i8) -> [i8; 64] {
+        unsafe { p.cast::<[i8; 64]>().read() }
     },
-    unsafe fn broadcast(group: &*const i8, quad: usize) -> __m512i {
+    unsafe fn broadcast(group: *const [i8; 64], quad: usize) -> __m512i {
         unsafe { _mm512_set1_epi32(group.cast::<i32>().add(quad).read_unaligned()) }
     },
     unsafe fn dot(acc: __m512i, w: __m512i, x: __m512i) -> __m512i {
@@ -572,16 +596,15 @@ avx512_ops!(
 avx512_ops!(
     Avx512,
     [i32; 32],
+    true,
     [__m512i; 2],
     unsafe fn group(p: *const i8) -> [i32; 32] {
         unsafe { widen_group(p) }
     },
-    unsafe fn broadcast(group: &[i32; 32], quad: usize) -> [__m512i; 2] {
+    unsafe fn broadcast(group: *const [i32; 32], quad: usize) -> [__m512i; 2] {
         unsafe {
-            [
-                _mm512_set1_epi32(*group.get_unchecked(quad)),
-                _mm512_set1_epi32(*group.get_unchecked(16 + quad)),
-            ]
+            let pairs = group.cast::<i32>().add(quad);
+            [_mm512_set1_epi32(*pairs), _mm512_set1_epi32(*pairs.add(16))]
         }
     },
     unsafe fn dot(acc: __m512i, w: __m512i, x: [__m512i; 2]) -> __m512i {

@@ -63,7 +63,7 @@ struct Product<'a, O: TileOps> {
     w: RowTiles<'a>,
     x: &'a Activations,
     y: &'a mut [f32],
-    /// The codes of the rows of a block as the operations want them, group by group.
+    /// The codes of the rows of a block, group by group, if the operations want them [widened](TileOps::WIDENS).
     codes: Vec<O::Group>,
     /// Lines of a group of 64 codes, see [`Ahead`].
     lines: usize,
@@ -114,7 +114,7 @@ impl<'a, O: TileOps> Product<'a, O> {
     unsafe fn tiles<const T: usize, const C: usize>(&mut self, row: usize) {
         // SAFETY: as in `run`; the blocks cover tiles that exist.
         unsafe {
-            self.prepare_codes::<C>(row);
+            self.widen_codes::<C>(row);
             let mut tile = 0;
             while tile + T <= self.w.tiles() {
                 self.block::<T, C>(Block { tile, row });
@@ -129,32 +129,44 @@ impl<'a, O: TileOps> Product<'a, O> {
         }
     }
 
-    /// Leaves the codes of `C` rows in `codes`: group `g` of row `c` at `g * C + c`.
+    /// The codes that this matrix is multiplied with, `[rows, padded]`.
+    fn all_codes(&self) -> &'a [i8] {
+        if self.w.codec() == Codec::I8 { self.x.row_codes() } else { self.x.codes() }
+    }
+
+    /// Leaves the codes of `C` rows in `codes`, if they are to be widened: group `g` of row `c` at `g * C + c`.
     #[inline(always)]
-    unsafe fn prepare_codes<const C: usize>(&mut self, row: usize) {
-        let codes = match self.w.codec() {
-            Codec::U8 => self.x.codes(),
-            Codec::I8 => self.x.row_codes(),
-            Codec::F32 | Codec::F16 | Codec::Bf16 | Codec::U4 => return,
-        };
+    unsafe fn widen_codes<const C: usize>(&mut self, row: usize) {
+        if !O::WIDENS || !matches!(self.w.codec(), Codec::U8 | Codec::I8) {
+            return;
+        }
         let groups = self.x.padded() / GROUP;
         self.codes.clear();
         self.codes.reserve(groups * C);
-        for g in 0..groups {
-            for c in 0..C {
-                // SAFETY: the caller's rows exist, and each has `groups` groups of 64 codes.
-                self.codes
-                    .push(unsafe { O::group(codes.as_ptr().add((row + c) * self.x.padded() + g * GROUP)) });
+        // SAFETY: the caller's rows exist, and each has `groups` groups of 64 codes.
+        unsafe {
+            let rows = row_pointers::<_, C>(self.all_codes(), row, self.x.padded());
+            for g in 0..groups {
+                for codes in rows {
+                    self.codes.push(O::group(codes.add(g * GROUP)));
+                }
             }
         }
     }
 
-    /// The prepared codes of a group.
+    /// The first group of each of `C` rows, and how many groups lie between one of a row and its next.
     #[inline(always)]
-    unsafe fn group_codes<const C: usize>(&self, g: usize) -> &[O::Group; C] {
-        debug_assert!((g + 1) * C <= self.codes.len());
-        // SAFETY: `prepare_codes` left `C` elements for each group, and arrays are aligned as their elements.
-        unsafe { &*self.codes.as_ptr().add(g * C).cast() }
+    unsafe fn groups_of<const C: usize>(&self, row: usize) -> ([*const O::Group; C], usize) {
+        let mut groups = [self.codes.as_ptr(); C];
+        // SAFETY: the caller's rows exist, or `widen_codes` left them; where codes are not widened, a group is 64 of them.
+        unsafe {
+            let rows = row_pointers::<_, C>(self.all_codes(), row, self.x.padded());
+            for c in 0..C {
+                groups[c] = if O::WIDENS { groups[c].add(c) } else { rows[c].cast() };
+            }
+        }
+        // For all that the compiler knows, nothing ties one pointer to another: it would compute each from the last, in the inner loop.
+        (black_box(groups), if O::WIDENS { C } else { 1 })
     }
 
     #[inline(always)]
@@ -234,6 +246,7 @@ impl<'a, O: TileOps> Product<'a, O> {
         unsafe {
             let groups = self.x.padded() / GROUP;
             let w = self.tile_pointers::<T>(at.tile);
+            let (x, step) = self.groups_of::<C>(at.row);
             let scales = row_pointers::<_, C>(self.x.scales(), at.row, groups);
             let sums = row_pointers::<_, C>(self.x.sums(), at.row, groups);
             let mut acc = [[O::zero(); C]; T];
@@ -246,7 +259,7 @@ impl<'a, O: TileOps> Product<'a, O> {
                     self.prefetch_next(w, at.row / C);
                 }
                 let codes = on(w, 2 * ROW_HALVES);
-                let d = O::dots_u8(codes, self.group_codes::<C>(g), ahead);
+                let d = O::dots_u8(codes, on(x, g * step), ahead);
                 for t in 0..T {
                     let (scale, min) = (O::load_f16(w[t]), O::load_f16(w[t].add(ROW_HALVES)));
                     for c in 0..C {
@@ -299,11 +312,12 @@ impl<'a, O: TileOps> Product<'a, O> {
         // SAFETY: each tile has its scales and `padded` codes per row, as many as a row of activations.
         unsafe {
             let w = self.tile_pointers::<T>(at.tile);
+            let (x, step) = self.groups_of::<C>(at.row);
             let mut d = [[O::izero(); C]; T];
             for g in 0..self.x.padded() / GROUP {
                 let codes = on(w, I8_SCALE_BYTES + g * GROUP * TILE_ROWS);
                 let ahead = self.ahead::<T>(g * GROUP * TILE_ROWS);
-                let group = O::dots_u8(codes, self.group_codes::<C>(g), ahead);
+                let group = O::dots_u8(codes, on(x, g * step), ahead);
                 for t in 0..T {
                     for c in 0..C {
                         d[t][c] = O::iadd(d[t][c], group[t][c]);
