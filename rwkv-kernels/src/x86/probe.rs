@@ -9,7 +9,7 @@ use crate::x86::tile_ops::{Avx2, Avx512, Avx512Vnni, TileOps};
 
 /// The functions of this file, compiled for one instruction set.
 macro_rules! probes {
-    ($($module:ident: $ops:ty, $sums:literal, $features:literal;)*) => {$(
+    ($($module:ident: $ops:ty, $w:literal x $x:literal, $features:literal;)*) => {$(
         pub(crate) mod $module {
             use super::*;
 
@@ -27,7 +27,7 @@ macro_rules! probes {
             #[target_feature(enable = $features)]
             pub(crate) unsafe fn int8(rounds: usize) -> usize {
                 // SAFETY: handed on.
-                unsafe { super::int8::<$ops, $sums>(rounds) }
+                unsafe { super::int8::<$ops, $w, $x>(rounds) }
             }
 
             /// # Safety
@@ -36,18 +36,19 @@ macro_rules! probes {
             #[allow(dead_code, reason = "as above")]
             pub(crate) unsafe fn f32(rounds: usize) -> usize {
                 // SAFETY: handed on.
-                unsafe { super::f32::<$ops, $sums>(rounds) }
+                unsafe { super::f32::<$ops, { $w * $x }>(rounds) }
             }
         }
     )*};
 }
 
 // How many independent sums: enough to hide the latency of an operation in all units that execute it (cores have up to two of
-// 512 bits with a latency of up to 5), and few enough for the sums to stay in registers. AVX2 has 16, and a sum takes two.
+// 512 bits with a latency of up to 5), and few enough for sums and operands to stay in registers, of which AVX2 has 16, and a sum
+// takes two.
 probes! {
-    avx2: Avx2, 5, "avx2,fma,f16c";
-    avx512: Avx512, 20, "avx512f,avx512bw,avx512dq,avx512vl,f16c";
-    avx512_vnni: Avx512Vnni, 20, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c";
+    avx2: Avx2, 1 x 5, "avx2,fma,f16c";
+    avx512: Avx512, 2 x 5, "avx512f,avx512bw,avx512dq,avx512vl,f16c";
+    avx512_vnni: Avx512Vnni, 4 x 5, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c";
 }
 
 #[inline(always)]
@@ -66,30 +67,33 @@ unsafe fn read<O: TileOps>(bytes: &[u8]) -> u64 {
     scalar::probe::read(rest)
 }
 
+/// `W` operands by `X`, each pair of them with a sum of its own.
 #[inline(always)]
-unsafe fn int8<O: TileOps, const SUMS: usize>(rounds: usize) -> usize {
-    let codes = black_box([3i8; 64]);
-    // SAFETY: the codes of a group are readable.
+unsafe fn int8<O: TileOps, const W: usize, const X: usize>(rounds: usize) -> usize {
+    let codes = [3i8; 64];
+    let mut weights = [[2u8; 64]; W];
+    // SAFETY: the codes of a group are readable, and those of a row of 64 bytes.
     unsafe {
-        // For all that the compiler knows they differ, so that it cannot compute a product once and add it to every sum.
+        // For all that the compiler knows they differ, so that it cannot compute a product once and add it to several sums.
         let group = O::group(codes.as_ptr());
-        let mut xs = [O::broadcast(&raw const group, 0); SUMS];
+        let mut xs = [O::broadcast(&raw const group, 0); X];
         for x in &mut xs {
             *x = black_box(*x);
         }
-        let one = O::isplat(1);
-        let mut w = O::isplat(0x0203_0405);
-        let mut sums = [O::izero(); SUMS];
+        let mut sums = [[O::izero(); X]; W];
         for _ in 0..rounds {
-            // A new operand each round, so that no product can be moved out of the loop.
-            w = O::iadd(w, one);
-            for i in 0..SUMS {
-                sums[i] = O::dot(sums[i], w, xs[i]);
+            // New ones each round, as far as it knows, so that no product can be moved out of the loop.
+            let weights = black_box(&mut weights);
+            for w in 0..W {
+                let codes = O::load_codes(weights[w].as_ptr());
+                for x in 0..X {
+                    sums[w][x] = O::dot(sums[w][x], codes, xs[x]);
+                }
             }
         }
         black_box(sums);
     }
-    64 * SUMS * rounds
+    64 * W * X * rounds
 }
 
 #[inline(always)]
