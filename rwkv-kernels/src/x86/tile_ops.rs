@@ -10,6 +10,7 @@
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// How far ahead a few rows prefetch in each tile: beyond the next page, so that its address is translated
 /// before it is needed. Hardware prefetchers stop at a page's end.
@@ -135,6 +136,8 @@ pub(crate) trait TileOps: Copy {
                 for quads in 0..4 {
                     for quad in 4 * quads..4 * quads + 4 {
                         Self::dots_quad(&mut d, w, x, quad);
+                        // Or the compiler loads four quads at once, and moves sums out of registers for them.
+                        compiler_fence(Ordering::SeqCst);
                     }
                 }
             }

@@ -260,12 +260,17 @@ impl<'a, O: TileOps> Product<'a, O> {
                 }
                 let codes = on(w, 2 * ROW_HALVES);
                 let d = O::dots_u8(codes, on(x, g * step), ahead);
+                let mut scale = [O::zero(); T];
+                let mut min = [O::zero(); T];
                 for t in 0..T {
-                    let (scale, min) = (O::load_f16(w[t]), O::load_f16(w[t].add(ROW_HALVES)));
-                    for c in 0..C {
-                        let s = O::mul(scale, O::splat(*scales[c].add(g)));
-                        let dotted = O::fma(O::to_f32(d[t][c]), s, acc[t][c]);
-                        acc[t][c] = O::fma(O::splat(*sums[c].add(g)), min, dotted);
+                    scale[t] = O::load_f16(w[t]);
+                    min[t] = O::load_f16(w[t].add(ROW_HALVES));
+                }
+                for c in 0..C {
+                    let (x_scale, x_sum) = (O::splat(*scales[c].add(g)), O::splat(*sums[c].add(g)));
+                    for t in 0..T {
+                        let dotted = O::fma(O::to_f32(d[t][c]), O::mul(scale[t], x_scale), acc[t][c]);
+                        acc[t][c] = O::fma(x_sum, min[t], dotted);
                     }
                 }
             }

@@ -110,18 +110,11 @@ impl Pass<'_, '_> {
         items.extend(tasks(projections.key, k, &mut heads.k, Then::Nothing));
         items.extend(tasks(projections.value, v, &mut heads.v, Then::Nothing));
         self.team.for_each(&mut items, |task| task.run(isa));
-        let mut elements = 0;
-        let rows = LowRank::ALL.into_iter().zip(&*hidden).zip(hidden_input).filter_map(
-            |((which, hidden), input)| {
-                input.reset(hidden.rows(), hidden.cols(), at.low_rank(which)?.up.forms());
-                elements += hidden.rows() * hidden.cols();
-                Some(input.rows_mut().enumerate().map(move |(r, row)| (hidden, r, row)))
-            },
-        );
-        let rows: Vec<_> = rows.collect();
-        for_rows(self.team, elements, rows.into_iter().flatten(), |(hidden, r, row)| {
-            row.fill(isa, |first, out| hidden.read_row_from(*r, first, out));
-        });
+        for ((which, hidden), input) in LowRank::ALL.into_iter().zip(hidden).zip(hidden_input) {
+            if let Some(pair) = at.low_rank(which) {
+                input.prepare(isa, hidden, pair.up.forms());
+            }
+        }
     }
 
     /// Everything between the projections and the output matrix, head by head.
