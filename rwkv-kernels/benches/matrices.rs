@@ -57,8 +57,11 @@ fn memory_of(len: usize) -> MmapMut {
 }
 
 /// Copies of a matrix that fill the swept size.
-fn copies(matrix: &[u8]) -> MmapMut {
-    let count = swept_bytes().div_ceil(matrix.len()).max(1);
+fn copies_to_sweep(matrix: &[u8]) -> MmapMut {
+    copies(matrix, swept_bytes().div_ceil(matrix.len()).max(1))
+}
+
+fn copies(matrix: &[u8], count: usize) -> MmapMut {
     let mut all = memory_of(count * matrix.len());
     all.chunks_exact_mut(matrix.len()).for_each(|copy| copy.copy_from_slice(matrix));
     all
@@ -98,7 +101,7 @@ fn one_row(c: &mut Criterion) {
         let mut matrix = Vec::new();
         encode_row_tiles(codec, OUT, IN, &floats(OUT * IN), &mut matrix).expect("fits");
         let len = matrix.len();
-        let bytes = copies(&matrix);
+        let bytes = copies_to_sweep(&matrix);
         group.throughput(Throughput::Bytes(bytes.len() as u64));
         for isa in isas() {
             let mut x = Activations::new();
@@ -133,7 +136,8 @@ fn many_rows(c: &mut Criterion) {
     for codec in [Codec::U8, Codec::U4, Codec::I8, Codec::F16] {
         let mut matrix = Vec::new();
         encode_row_tiles(codec, OUT, IN, &floats(OUT * IN), &mut matrix).expect("fits");
-        let w = RowTiles::new(codec, OUT, IN, &matrix).expect("encoded");
+        let bytes = copies(&matrix, 1);
+        let w = RowTiles::new(codec, OUT, IN, &bytes).expect("encoded");
         for isa in isas() {
             for n in [2, 4, 8, 256] {
                 group.throughput(Throughput::Elements((OUT * IN * n) as u64));
@@ -169,7 +173,7 @@ fn columns(c: &mut Criterion) {
         let mut matrix = Vec::new();
         encode_columns(codec, out, cols, &floats(out * cols), 0..cols, &mut matrix).expect("fits");
         let len = matrix.len();
-        let bytes = copies(&matrix);
+        let bytes = copies_to_sweep(&matrix);
         group.throughput(Throughput::Bytes(bytes.len() as u64));
         for isa in isas() {
             for share in [0.14, 1.0] {
@@ -215,7 +219,8 @@ fn columns(c: &mut Criterion) {
     for codec in [Codec::U8, Codec::F16] {
         let mut matrix = Vec::new();
         encode_columns(codec, out, cols, &floats(out * cols), 0..cols, &mut matrix).expect("fits");
-        let w = Columns::new(codec, out, cols, &matrix).expect("encoded");
+        let bytes = copies(&matrix, 1);
+        let w = Columns::new(codec, out, cols, &bytes).expect("encoded");
         for isa in isas() {
             for n in [4, 8, 16, 256] {
                 group.throughput(Throughput::Elements((out * cols * n) as u64));
