@@ -12,18 +12,11 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// How far ahead a few rows prefetch in each tile: beyond the next page, so that its address is translated
+/// How far ahead rows prefetch in each tile that wait for memory: beyond the next page, so that its address is translated
 /// before it is needed. Hardware prefetchers stop at a page's end.
 const AHEAD: usize = 4352;
 
-/// Whether products with so many rows at a time wait for memory. With more of them the tiles come from a cache, but for the first
-/// rows of a prompt.
-#[inline(always)]
-pub(crate) const fn prefetches(rows: usize) -> bool {
-    rows <= 4
-}
-
-/// What a few rows prefetch, in step with the lines that they use: many at once would fill the queue of misses, and loads
+/// What rows prefetch that wait for memory, in step with the lines that they use: many at once would fill the queue of misses, and loads
 /// would wait behind them.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {
@@ -116,9 +109,10 @@ pub(crate) trait TileOps: Copy {
     unsafe fn dot_nibbles(acc: Self::I, w: Self::I, x: *const i8) -> Self::I;
     unsafe fn to_f32(x: Self::I) -> Self::F;
 
-    /// Exact dot products of a group's 64 codes of each row and tile, 16 lines of a tile; a few rows prefetch.
+    /// Exact dot products of a group's 64 codes of each row and tile, 16 lines of a tile. Prefetches, if the tiles come from
+    /// `MEMORY`.
     #[inline(always)]
-    unsafe fn dots_u8<const T: usize, const C: usize>(
+    unsafe fn dots_u8<const T: usize, const C: usize, const MEMORY: bool>(
         w: [*const u8; T],
         x: [*const Self::Group; C],
         ahead: Ahead,
@@ -126,7 +120,7 @@ pub(crate) trait TileOps: Copy {
         // SAFETY: the caller's tiles have 16 lines.
         unsafe {
             let mut d = [[Self::izero(); C]; T];
-            if prefetches(C) {
+            if MEMORY {
                 for quad in 0..ahead.lines {
                     ahead.prefetch(on(w, 64 * quad));
                     Self::dots_quad(&mut d, w, x, quad);
@@ -169,9 +163,10 @@ pub(crate) trait TileOps: Copy {
         }
     }
 
-    /// Exact dot products of 32 codes of each row and tile, four lines of nibbles of a tile.
+    /// Exact dot products of 32 codes of each row and tile, four lines of nibbles of a tile. Prefetches, if
+    /// the tiles come from `MEMORY`.
     #[inline(always)]
-    unsafe fn dots_u4<const T: usize, const C: usize>(
+    unsafe fn dots_u4<const T: usize, const C: usize, const MEMORY: bool>(
         w: [*const u8; T],
         x: [*const i8; C],
         ahead: Ahead,
@@ -181,7 +176,7 @@ pub(crate) trait TileOps: Copy {
             let mut d = [[Self::izero(); C]; T];
             for line in 0..4 {
                 let w = on(w, 64 * line);
-                if prefetches(C) {
+                if MEMORY {
                     ahead.prefetch(w);
                 }
                 let mut nibbles = [(Self::izero(), Self::izero()); T];
@@ -374,7 +369,7 @@ impl TileOps for Avx2 {
 
     /// Eight rows of a tile at a time, so that the sums of up to eight rows of activations stay in registers.
     #[inline(always)]
-    unsafe fn dots_u8<const T: usize, const C: usize>(
+    unsafe fn dots_u8<const T: usize, const C: usize, const MEMORY: bool>(
         w: [*const u8; T],
         x: [*const Self::Group; C],
         ahead: Ahead,
@@ -397,6 +392,9 @@ impl TileOps for Avx2 {
                 for half in 0..2 {
                     let mut sums = [_mm256_setzero_si256(); C];
                     for quad in 0..16 {
+                        if MEMORY && half == 0 {
+                            ahead.prefetch([w[t].add(64 * quad)]);
+                        }
                         let w = _mm256_loadu_si256(w[t].add(64 * quad + 32 * half).cast());
                         let (even, odd) = (_mm256_and_si256(w, mask), _mm256_srli_epi16::<8>(w));
                         for c in 0..C {
@@ -416,7 +414,7 @@ impl TileOps for Avx2 {
 
     /// As the default, but 16-bit sums over a half group before they are widened.
     #[inline(always)]
-    unsafe fn dots_u4<const T: usize, const C: usize>(
+    unsafe fn dots_u4<const T: usize, const C: usize, const MEMORY: bool>(
         w: [*const u8; T],
         x: [*const i8; C],
         ahead: Ahead,
@@ -424,7 +422,7 @@ impl TileOps for Avx2 {
         unsafe {
             let (mask, ones) = (_mm256_set1_epi8(15), _mm256_set1_epi16(1));
             let mut d = [[Self::izero(); C]; T];
-            if C == 1 {
+            if MEMORY {
                 for line in 0..4 {
                     ahead.prefetch(on(w, 64 * line));
                 }

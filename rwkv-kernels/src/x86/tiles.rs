@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use crate::activations::Activations;
 use crate::codec::{Codec, GROUP, TILE_ROWS};
 use crate::tiles::{I8_SCALE_BYTES, ROW_HALVES, RowTiles, U4_GROUP_BYTES, U8_GROUP_BYTES};
-use crate::x86::tile_ops::{Ahead, Avx2, Avx512, Avx512Vnni, TileOps, on, prefetches};
+use crate::x86::tile_ops::{Ahead, Avx2, Avx512, Avx512Vnni, TileOps, on};
 
 /// # Safety
 /// AVX2, FMA and F16C exist; `x` has the forms and the width of `w`, and `y` is `[x.rows(), w.rows()]`.
@@ -117,12 +117,12 @@ impl<'a, O: TileOps> Product<'a, O> {
             self.widen_codes::<C>(row);
             let mut tile = 0;
             while tile + T <= self.w.tiles() {
-                self.block::<T, C>(Block { tile, row });
+                self.block_of::<T, C>(Block { tile, row });
                 tile += T;
             }
             if T > 1 {
                 while tile < self.w.tiles() {
-                    self.block::<1, C>(Block { tile, row });
+                    self.block_of::<1, C>(Block { tile, row });
                     tile += 1;
                 }
             }
@@ -169,24 +169,38 @@ impl<'a, O: TileOps> Product<'a, O> {
         (black_box(groups), if O::WIDENS { C } else { 1 })
     }
 
+    /// The first rows wait for memory; those after them find the tiles in a cache. What is left of few rows has no kernel of its own
+    /// for that.
     #[inline(always)]
-    unsafe fn block<const T: usize, const C: usize>(&mut self, at: Block) {
+    unsafe fn block_of<const T: usize, const C: usize>(&mut self, at: Block) {
+        // SAFETY: handed on.
+        unsafe {
+            if C <= 4 || at.row == 0 {
+                self.block::<T, C, true>(at);
+            } else {
+                self.block::<T, C, false>(at);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn block<const T: usize, const C: usize, const MEMORY: bool>(&mut self, at: Block) {
         // SAFETY: as in `run`.
         unsafe {
             match self.w.codec() {
-                Codec::F32 => self.dense_block::<T, C>(Codec::F32, at),
-                Codec::F16 => self.dense_block::<T, C>(Codec::F16, at),
-                Codec::Bf16 => self.dense_block::<T, C>(Codec::Bf16, at),
+                Codec::F32 => self.dense_block::<T, C, MEMORY>(Codec::F32, at),
+                Codec::F16 => self.dense_block::<T, C, MEMORY>(Codec::F16, at),
+                Codec::Bf16 => self.dense_block::<T, C, MEMORY>(Codec::Bf16, at),
                 Codec::U8 => {
-                    let sums = self.groups_u8::<T, C>(at);
+                    let sums = self.groups_u8::<T, C, MEMORY>(at);
                     self.store(at, sums);
                 }
                 Codec::U4 => {
-                    let sums = self.groups_u4::<T, C>(at);
+                    let sums = self.groups_u4::<T, C, MEMORY>(at);
                     self.store(at, sums);
                 }
                 Codec::I8 => {
-                    let sums = self.rows_i8::<T, C>(at);
+                    let sums = self.rows_i8::<T, C, MEMORY>(at);
                     self.store(at, sums);
                 }
             }
@@ -195,16 +209,20 @@ impl<'a, O: TileOps> Product<'a, O> {
 
     /// All sums of a block in registers, or half of them at a time if they would not fit.
     #[inline(always)]
-    unsafe fn dense_block<const T: usize, const C: usize>(&mut self, codec: Codec, at: Block) {
+    unsafe fn dense_block<const T: usize, const C: usize, const MEMORY: bool>(
+        &mut self,
+        codec: Codec,
+        at: Block,
+    ) {
         // SAFETY: as in `run`.
         unsafe {
             if T * C > O::SUMS && C == 8 {
                 for row in [at.row, at.row + 4] {
-                    let sums = self.floats::<T, 4>(codec, Block { row, ..at });
+                    let sums = self.floats::<T, 4, MEMORY>(codec, Block { row, ..at });
                     self.store(Block { row, ..at }, sums);
                 }
             } else {
-                let sums = self.floats::<T, C>(codec, at);
+                let sums = self.floats::<T, C, MEMORY>(codec, at);
                 self.store(at, sums);
             }
         }
@@ -212,7 +230,11 @@ impl<'a, O: TileOps> Product<'a, O> {
 
     /// `acc = fma(w[k], x[k], acc)`, `k` ascending.
     #[inline(always)]
-    unsafe fn floats<const T: usize, const C: usize>(&self, codec: Codec, at: Block) -> [[O::F; C]; T] {
+    unsafe fn floats<const T: usize, const C: usize, const MEMORY: bool>(
+        &self,
+        codec: Codec,
+        at: Block,
+    ) -> [[O::F; C]; T] {
         let step = if codec == Codec::F32 { 4 * TILE_ROWS } else { ROW_HALVES };
         // SAFETY: each tile has `cols` times `step` bytes, each row of the dense form at least `cols` elements.
         unsafe {
@@ -222,7 +244,7 @@ impl<'a, O: TileOps> Product<'a, O> {
             for k in 0..self.w.cols() {
                 let ahead = self.ahead::<T>(k * step);
                 let w = on(w, k * step);
-                if prefetches(C) && (step == 64 || k % 2 == 0) {
+                if MEMORY && (step == 64 || k % 2 == 0) {
                     ahead.prefetch(w);
                 }
                 let mut weights = [O::zero(); T];
@@ -241,7 +263,10 @@ impl<'a, O: TileOps> Product<'a, O> {
     }
 
     #[inline(always)]
-    unsafe fn groups_u8<const T: usize, const C: usize>(&self, at: Block) -> [[O::F; C]; T] {
+    unsafe fn groups_u8<const T: usize, const C: usize, const MEMORY: bool>(
+        &self,
+        at: Block,
+    ) -> [[O::F; C]; T] {
         // SAFETY: each tile has `groups` groups of the codec's size, each row of codes `groups` times 64.
         unsafe {
             let groups = self.x.padded() / GROUP;
@@ -253,13 +278,13 @@ impl<'a, O: TileOps> Product<'a, O> {
             for g in 0..groups {
                 let ahead = self.ahead::<T>(g * U8_GROUP_BYTES);
                 let w = on(w, g * U8_GROUP_BYTES);
-                if prefetches(C) {
+                if MEMORY {
                     ahead.prefetch(w);
                 } else {
                     self.prefetch_next(w, at.row / C);
                 }
                 let codes = on(w, 2 * ROW_HALVES);
-                let d = O::dots_u8(codes, on(x, g * step), ahead);
+                let d = O::dots_u8::<T, C, MEMORY>(codes, on(x, g * step), ahead);
                 let mut scale = [O::zero(); T];
                 let mut min = [O::zero(); T];
                 for t in 0..T {
@@ -279,7 +304,10 @@ impl<'a, O: TileOps> Product<'a, O> {
     }
 
     #[inline(always)]
-    unsafe fn groups_u4<const T: usize, const C: usize>(&self, at: Block) -> [[O::F; C]; T] {
+    unsafe fn groups_u4<const T: usize, const C: usize, const MEMORY: bool>(
+        &self,
+        at: Block,
+    ) -> [[O::F; C]; T] {
         // SAFETY: as in `groups_u8`.
         unsafe {
             let groups = self.x.padded() / GROUP;
@@ -292,11 +320,11 @@ impl<'a, O: TileOps> Product<'a, O> {
                 let ahead = self.ahead::<T>(g * U4_GROUP_BYTES);
                 let w = on(w, g * U4_GROUP_BYTES);
                 for half in 0..2 {
-                    if prefetches(C) {
+                    if MEMORY {
                         ahead.prefetch(on(w, 64 * half));
                     }
                     let codes = on(w, 4 * ROW_HALVES + 4 * half * 64);
-                    let d = O::dots_u4(codes, on(x, g * GROUP + half * GROUP / 2), ahead);
+                    let d = O::dots_u4::<T, C, MEMORY>(codes, on(x, g * GROUP + half * GROUP / 2), ahead);
                     for t in 0..T {
                         let pair = w[t].add(2 * half * ROW_HALVES);
                         let (scale, min) = (O::load_f16(pair), O::load_f16(pair.add(ROW_HALVES)));
@@ -313,7 +341,10 @@ impl<'a, O: TileOps> Product<'a, O> {
     }
 
     #[inline(always)]
-    unsafe fn rows_i8<const T: usize, const C: usize>(&self, at: Block) -> [[O::F; C]; T] {
+    unsafe fn rows_i8<const T: usize, const C: usize, const MEMORY: bool>(
+        &self,
+        at: Block,
+    ) -> [[O::F; C]; T] {
         // SAFETY: each tile has its scales and `padded` codes per row, as many as a row of activations.
         unsafe {
             let w = self.tile_pointers::<T>(at.tile);
@@ -322,7 +353,7 @@ impl<'a, O: TileOps> Product<'a, O> {
             for g in 0..self.x.padded() / GROUP {
                 let codes = on(w, I8_SCALE_BYTES + g * GROUP * TILE_ROWS);
                 let ahead = self.ahead::<T>(g * GROUP * TILE_ROWS);
-                let group = O::dots_u8(codes, on(x, g * step), ahead);
+                let group = O::dots_u8::<T, C, MEMORY>(codes, on(x, g * step), ahead);
                 for t in 0..T {
                     for c in 0..C {
                         d[t][c] = O::iadd(d[t][c], group[t][c]);
