@@ -32,6 +32,13 @@ pub struct Counted {
     pub time: Duration,
 }
 
+impl Counted {
+    /// Bytes that were read per second.
+    pub fn read_rate(&self) -> f64 {
+        self.read_bytes as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
 impl AddAssign for Counted {
     fn add_assign(&mut self, other: Counted) {
         self.counters += other.counters;

@@ -118,7 +118,7 @@ pub fn measure(
         reading += counted;
         let disk_after = disk.as_deref_mut().map(|disk| disk.measure(DISK_TIME)).transpose()?;
         if let (Some(before), Some(after)) = (disk_before, disk_after) {
-            disks.push(before, counted.read_bytes as f64 / counted.time.as_secs_f64().max(1e-9), after);
+            disks.push(before, counted.read_rate(), after);
         }
         decodes.push(memory_before, decoded, limits.probe_memory());
     }

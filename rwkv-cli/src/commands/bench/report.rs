@@ -61,7 +61,7 @@ impl Report {
         let bytes = model.swept_bytes(true);
         let macs = prompt_macs(model.config(), plan.prompt_tokens) / plan.prompt_tokens as f64;
         let Counted { counters, read_bytes, tokens, time } = measured.reading;
-        let read = read_bytes as f64 / time.as_secs_f64().max(1e-9);
+        let read = measured.reading.read_rate();
         let stats = model.cache_stats();
         let billions = |number: f64| number / 1e9;
         Report {
