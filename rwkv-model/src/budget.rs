@@ -357,11 +357,11 @@ fn row_bytes(config: &Config) -> u64 {
     let inputs = 7 * input(width);
     let heads = 10 * 4 * width;
     let hidden: usize = [rank_w, rank_a, rank_v, rank_g].map(|rank| 4 * rank + input(rank)).iter().sum();
-    // The hidden rows of the channel mix, if each block of 128 has a thread of its own, and their entries that are not zero:
-    // place, value, starts, order, active.
-    let blocks = ffn.div_ceil(128);
-    let active = 4 * ffn + blocks * (128 * 5 + 2 * 4 + 12 + 16);
-    (residual + inputs + heads + hidden + active) as u64
+    // What tasks have for themselves, if every task has a thread: hidden rows of the channel mix, and sums of its value matrix.
+    let tasks = 4 * ffn + 4 * width;
+    // Entries of the hidden rows that are not zero: place, value, starts, order, active.
+    let entries = ffn.div_ceil(128) * (128 * 5 + 2 * 4 + 12 + 16);
+    (residual + inputs + heads + hidden + tasks + entries) as u64
 }
 
 fn logit_bytes(config: &Config) -> u64 {
