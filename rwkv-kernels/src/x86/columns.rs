@@ -69,7 +69,6 @@ struct Parts {
 }
 
 /// Columns that are to be prefetched, one `stride` after another: the codes of some outputs, and their pairs.
-#[derive(Clone, Copy)]
 struct Coming {
     column: *const u8,
     columns: usize,
@@ -316,7 +315,7 @@ unsafe fn many_of<O: TileOps, const P: usize>(
     let mut wide = vec![Aligned([0.0f32; GROUP]); BLOCK];
     // A block's entries are used for all groups before the next block's: a cache does not hold all of them.
     for b in 0..x.blocks() {
-        let order = x.order(b);
+        let (order, room) = (x.order(b), x.room(b));
         let (sets, singles) = if O::SUMS < 16 { (&[][..], order) } else { order.as_chunks::<2>() };
         // The next block's columns are prefetched a few at a time: many at once would fill the queue of misses, and loads would
         // wait behind them.
@@ -337,11 +336,11 @@ unsafe fn many_of<O: TileOps, const P: usize>(
                 }
                 for set in sets {
                     coming.prefetch(count);
-                    add_rows::<O, 2>(acc, set, x.room(b), &wide);
+                    add_rows::<O, 2>(acc, set, room, &wide);
                 }
                 for &row in singles {
                     coming.prefetch(count);
-                    add_rows::<O, 1>(acc, &[row], x.room(b), &wide);
+                    add_rows::<O, 1>(acc, &[row], room, &wide);
                 }
             }
         }

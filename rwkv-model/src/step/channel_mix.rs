@@ -1,12 +1,12 @@
 use std::ops::Range;
 
 use rwkv_kernels::{
-    Columns, RowTiles, SparseRows, TILE_ROWS, matmul, matmul_columns, mix, outputs_per_task, relu_squared,
+    Columns, RowTiles, SparseRows, TILE_ROWS, matmul, matmul_columns, outputs_per_task, relu_squared,
 };
 
 use super::rows::{Origin, Pass};
 use super::scratch::Scratch;
-use super::tasks::for_rows;
+use super::tasks::{fill_mix, for_rows, runs};
 use crate::block::Block;
 use crate::error::Result;
 use crate::names::BlockVector;
@@ -53,18 +53,10 @@ impl Pass<'_, '_> {
                 Some(feed) => feeds[feed].state.shift_of(block),
                 None => &normed[(*r - 1) * width..][..width],
             };
-            row.fill(isa, |first, out| {
-                let part = first..first + out.len();
-                mix(isa, &x[part.clone()], &prev[part.clone()], &mix_k[part], out);
-            });
+            fill_mix(isa, row, x, prev, mix_k);
         });
         active.reset(sweep.rows, w.rows());
-        let tiles = SparseRows::BLOCK / TILE_ROWS;
-        let mut items: Vec<_> = active
-            .blocks_mut()
-            .enumerate()
-            .map(|(b, block)| (w.tile_range(b * tiles..w.tiles().min((b + 1) * tiles)), block))
-            .collect();
+        let mut items: Vec<_> = runs(w, SparseRows::BLOCK / TILE_ROWS).zip(active.blocks_mut()).collect();
         let buffers = &*buffers;
         self.team.for_each(&mut items, |(w, block)| {
             buffers.lend(sweep.rows * w.rows(), |hidden| {

@@ -58,10 +58,8 @@ impl Buffers {
     pub fn lend(&self, len: usize, f: impl FnOnce(&mut [f32])) {
         let free = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = free().pop().unwrap_or_default();
-        // Only ever of one size or near it, so that it takes little more than it needs.
-        if buffer.capacity() < len {
-            buffer = Vec::with_capacity(len);
-        }
+        // It takes no more than it needs, as the budget counts it.
+        buffer.reserve_exact(len.saturating_sub(buffer.len()));
         buffer.resize(len, 0.0);
         f(&mut buffer);
         free().push(buffer);

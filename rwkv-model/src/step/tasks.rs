@@ -1,4 +1,6 @@
-use rwkv_kernels::{Activations, Isa, Panels, RowTiles, TILE_ROWS, Team, matmul, sigmoid, tanh};
+use rwkv_kernels::{
+    ActivationRow, Activations, Isa, Panels, RowTiles, TILE_ROWS, Team, matmul, mix, sigmoid, tanh,
+};
 
 /// Some outputs of a matrix for all rows, and what is done with them at once.
 pub(super) struct Task<'a> {
@@ -37,10 +39,20 @@ pub(super) fn tasks<'a>(
 ) -> impl Iterator<Item = Task<'a>> {
     debug_assert_eq!(y.width() % TILE_ROWS, 0, "panels of whole tiles");
     let tiles = y.width() / TILE_ROWS;
-    y.panels_mut().enumerate().map(move |(p, y)| {
-        let end = w.tiles().min((p + 1) * tiles);
-        Task { w: w.tile_range(p * tiles..end), x, y, then }
-    })
+    runs(w, tiles).zip(y.panels_mut()).map(move |(w, y)| Task { w, x, y, then })
+}
+
+/// A matrix in runs of so many tiles, the last of fewer.
+pub(super) fn runs(w: RowTiles<'_>, tiles: usize) -> impl Iterator<Item = RowTiles<'_>> {
+    (0..w.tiles()).step_by(tiles).map(move |first| w.tile_range(first..w.tiles().min(first + tiles)))
+}
+
+/// Sets a row of inputs to the mix of a token with the one before it.
+pub(super) fn fill_mix(isa: Isa, row: &mut ActivationRow<'_>, x: &[f32], prev: &[f32], weight: &[f32]) {
+    row.fill(isa, |first, out| {
+        let part = first..first + out.len();
+        mix(isa, &x[part.clone()], &prev[part.clone()], &weight[part], out);
+    });
 }
 
 /// Bytes of weights that make a task long enough for its hand-over not to count.

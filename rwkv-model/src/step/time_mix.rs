@@ -1,12 +1,12 @@
 use rwkv_kernels::{
     Activations, Forms, HeadOutput, HeadParams, HeadRows, Isa, Panels, RowTiles, TILE_ROWS, Wkv7,
-    head_output, matmul, mix, mix_value, prepare_head, wkv7,
+    head_output, matmul, mix_value, prepare_head, wkv7,
 };
 
 use super::rows::{Origin, Pass};
 use super::scratch::{HeadPanels, Scratch};
 use super::sweep::Span;
-use super::tasks::{Then, for_rows, task_width, tasks};
+use super::tasks::{Then, fill_mix, for_rows, task_width, tasks};
 use crate::block::Block;
 use crate::error::Result;
 use crate::names::{BlockVector, LowRank};
@@ -84,11 +84,7 @@ impl Pass<'_, '_> {
                 None => &normed[(*r - 1) * width..][..width],
             };
             for (mixed, vector) in row.iter_mut().zip(mixes) {
-                let weight = vectors.get(*vector);
-                mixed.fill(isa, |first, out| {
-                    let part = first..first + out.len();
-                    mix(isa, &x[part.clone()], &prev[part.clone()], &weight[part], out);
-                });
+                fill_mix(isa, mixed, x, prev, vectors.get(*vector));
             }
         });
     }
