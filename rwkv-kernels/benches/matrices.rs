@@ -185,7 +185,7 @@ fn columns(c: &mut Criterion) {
                         let mut row = Panels::zeroed(1, cols, cols);
                         row.write_row(0, &sparse(cols, share, m as u32 * 7919));
                         let mut x = SparseRows::new();
-                        x.gather(&row);
+                        x.gather(isa, &row);
                         (Columns::new(codec, out, cols, matrix).expect("encoded"), x)
                     })
                     .collect();
@@ -227,7 +227,7 @@ fn columns(c: &mut Criterion) {
                 let mut rows = Panels::zeroed(n, cols, cols);
                 rows.as_mut_slice().copy_from_slice(&sparse(n * cols, 0.14, 1));
                 let mut x = SparseRows::new();
-                x.gather(&rows);
+                x.gather(isa, &rows);
                 for threads in threads() {
                     let mut team = Team::new(threads);
                     let width = outputs_per_task(out, n, threads);

@@ -247,3 +247,60 @@ fn quantize(isa: Isa, x: &[f32], codes: &mut [i8]) -> (f32, [i32; 2]) {
         Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::quantize::avx512(x, codes) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number in a sequence that looks random.
+    fn next(seed: &mut u64) -> u32 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 32) as u32
+    }
+
+    #[track_caller]
+    fn assert_as_defined(x: &[f32]) {
+        let mut expected = vec![0; x.len()];
+        let (scale, sums) = scalar::quantize::quantize(x, &mut expected);
+        for isa in Isa::available() {
+            let mut codes = vec![99; x.len()];
+            let (found, found_sums) = quantize(*isa, x, &mut codes);
+            assert_eq!(found.to_bits(), scale.to_bits(), "{isa}: the scale of {x:?}");
+            assert_eq!((&codes, found_sums), (&expected, sums), "{isa}: {x:?}");
+        }
+    }
+
+    #[test]
+    fn quotients_near_ties_round_as_defined() {
+        let mut seed = 1;
+        for exponent in (-126..=127).step_by(if cfg!(debug_assertions) { 5 } else { 1 }) {
+            for _ in 0..50 {
+                let mantissa = next(&mut seed) & 0x7f_ffff;
+                let max = f32::from_bits((((exponent + 127) as u32) << 23) | mantissa);
+                let scale = max / 127.0;
+                let mut x = [0.0f32; GROUP];
+                x[0] = max;
+                for x in &mut x[1..] {
+                    let code = (next(&mut seed) % 255) as f32 - 127.0;
+                    let near = (code + [0.5, 0.0, -0.5][(next(&mut seed) % 3) as usize]) * scale;
+                    let moved = near.to_bits().saturating_add(next(&mut seed) % 5).saturating_sub(2);
+                    let value = f32::from_bits(moved);
+                    *x = if value.abs() <= max { value } else { 0.0 };
+                }
+                assert_as_defined(&x);
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_scale_fits_is_as_defined() {
+        for value in
+            [0.0, -0.0, f32::MIN_POSITIVE, 1e-45, 1.5e-43, f32::MAX, f32::INFINITY, f32::NAN, -f32::NAN]
+        {
+            let mut x = [0.25f32.min(value.abs() / 3.0); 2 * GROUP];
+            x[7] = value;
+            assert_as_defined(&x);
+            assert_as_defined(&[value; GROUP]);
+        }
+    }
+}

@@ -3,7 +3,7 @@ use crate::isa::Isa;
 
 /// `e^x` in place, for any number of values.
 ///
-/// The error is at most 1.1 ulp. Above 88.72284 the result is infinite; below -87.33654, where it would be less than
+/// The error is at most 1.1 ulp. Above 88.72283 the result is infinite; below -87.33654, where it would be less than
 /// the smallest normal `f32`, it is zero. NaN gives NaN.
 pub fn exp(isa: Isa, x: &mut [f32]) {
     by_isa!(isa, rows::exp(x));

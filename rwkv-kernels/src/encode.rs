@@ -117,7 +117,9 @@ pub fn encode_columns(
 /// Refuses what the codec cannot hold.
 fn check(codec: Codec, weights: &[f32], cols: usize) -> Result<(), EncodeError> {
     let largest = match codec {
-        Codec::F32 | Codec::I8 => f32::MAX,
+        Codec::F32 => f32::MAX,
+        // 127 times its scale, rounded up, is still a number.
+        Codec::I8 => f32::MAX * (1.0 - f32::EPSILON),
         Codec::Bf16 => bf16::MAX.to_f32(),
         // A group's minimum is an f16, and so is its scale, 1/255 or 1/15 of the group's range.
         Codec::F16 | Codec::U8 | Codec::U4 => f16::MAX.to_f32(),

@@ -1,5 +1,9 @@
 use crate::columns::FEW;
+use crate::isa::{Isa, Kind};
 use crate::panels::Panels;
+use crate::scalar;
+#[cfg(target_arch = "x86_64")]
+use crate::x86;
 
 /// Inputs per block: a block's columns, widened for 64 outputs, fit the first-level cache.
 pub(crate) const BLOCK: usize = 128;
@@ -52,14 +56,18 @@ impl SparseRows {
         SparseRows::default()
     }
 
-    /// Takes a new shape and keeps the allocations. Every block must then be [filled](SparseRows::blocks_mut).
+    /// Takes a new shape, with zeros everywhere, and keeps the allocations. [`SparseRows::blocks_mut`] fills it.
     pub fn reset(&mut self, rows: usize, cols: usize) {
         (self.rows, self.cols) = (rows, cols);
         let blocks = self.blocks();
+        // What says which places and values there are is anew; what they were does not matter then.
         self.places.resize(blocks * rows * BLOCK, 0);
         self.values.resize(blocks * rows * BLOCK, 0.0);
+        self.starts.clear();
         self.starts.resize(blocks * (rows + 1), 0);
+        self.active.clear();
         self.active.resize(blocks, 0);
+        self.order.clear();
         self.order.resize(if rows > FEW { blocks * rows } else { 0 }, RowEntries::default());
     }
 
@@ -85,7 +93,7 @@ impl SparseRows {
     }
 
     /// [`reset`](SparseRows::reset) to the shape of `x` and fill every block from it, on the calling thread.
-    pub fn gather(&mut self, x: &Panels) {
+    pub fn gather(&mut self, isa: Isa, x: &Panels) {
         self.reset(x.rows(), x.cols());
         let mut part = Vec::new();
         for (b, mut block) in self.blocks_mut().enumerate() {
@@ -93,7 +101,7 @@ impl SparseRows {
             for (r, row) in part.chunks_exact_mut(block.cols()).enumerate() {
                 x.read_row_from(r, b * BLOCK, row);
             }
-            block.gather(&part);
+            block.gather(isa, &part);
         }
     }
 
@@ -166,7 +174,7 @@ impl SparseBlock<'_> {
     ///
     /// # Panics
     /// `x` has another size.
-    pub fn gather(&mut self, x: &[f32]) {
+    pub fn gather(&mut self, isa: Isa, x: &[f32]) {
         const { assert!(BLOCK == 128, "one bit per input") };
         assert_eq!(x.len(), (self.starts.len() - 1) * self.cols, "one value per row and input of the block");
         *self.active = 0;
@@ -174,17 +182,9 @@ impl SparseBlock<'_> {
         for (r, x) in x.chunks_exact(self.cols).enumerate() {
             let start = self.starts[r] as usize;
             let (places, values) = (&mut self.places[start..][..BLOCK], &mut self.values[start..][..BLOCK]);
-            let mut n = 0;
-            for (part, x) in x.chunks(64).enumerate() {
-                let found = nonzero(x);
-                *self.active |= u128::from(found) << (64 * part);
-                for i in ones(found) {
-                    places[n] = (64 * part + i) as u8;
-                    values[n] = x[i];
-                    n += 1;
-                }
-            }
-            self.starts[r + 1] = (start + n) as u32;
+            let (count, bits) = gather_row(isa, x, places, values);
+            *self.active |= bits;
+            self.starts[r + 1] = (start + count) as u32;
         }
         if !self.order.is_empty() {
             self.sort_rows();
@@ -215,61 +215,50 @@ impl SparseBlock<'_> {
     }
 }
 
-/// A bit for each of at most 64 values that is not zero. A NaN is not zero.
-fn nonzero(values: &[f32]) -> u64 {
-    let (fours, rest) = values.as_chunks::<4>();
-    let bits = fours.iter().enumerate().fold(0, |bits, (i, &four)| bits | nonzero_of_4(four) << (4 * i));
-    rest.iter()
-        .enumerate()
-        .fold(bits, |bits, (i, &value)| bits | u64::from(value != 0.0) << (4 * fours.len() + i))
-}
-
-/// Every x86-64 processor has these two instructions.
-#[cfg(target_arch = "x86_64")]
-fn nonzero_of_4([a, b, c, d]: [f32; 4]) -> u64 {
-    use std::arch::x86_64::{_mm_cmpneq_ps, _mm_movemask_ps, _mm_setr_ps, _mm_setzero_ps};
-    // SAFETY: SSE and SSE2 belong to x86-64.
-    unsafe { _mm_movemask_ps(_mm_cmpneq_ps(_mm_setr_ps(a, b, c, d), _mm_setzero_ps())) as u64 }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn nonzero_of_4(values: [f32; 4]) -> u64 {
-    values.iter().enumerate().fold(0, |bits, (i, &value)| bits | u64::from(value != 0.0) << i)
-}
-
-/// The places of the bits that are set, ascending.
-#[inline(always)]
-pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let place = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (place < 64).then_some(place)
-    })
+/// Leaves the places and values of what is not zero in `x`, the inputs of a block, at the start of `places` and `values`, which have room
+/// for a whole block. Their number, and a bit for each.
+fn gather_row(isa: Isa, x: &[f32], places: &mut [u8], values: &mut [f32]) -> (usize, u128) {
+    match isa.kind() {
+        Kind::Scalar => scalar::sparse::gather(x, places, values),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an Isa of this kind exists only where avx2 was detected.
+        Kind::Avx2 => unsafe { x86::sparse::avx2(x, places, values) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an Isa of this kind exists only where avx512 f was detected.
+        Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::sparse::avx512(x, places, values) },
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn gathered(isa: Isa, x: &Panels) -> SparseRows {
+        let mut sparse = SparseRows::new();
+        sparse.gather(isa, x);
+        sparse
+    }
+
     #[test]
     fn keeps_what_is_not_zero() {
-        for cols in [1, 127, 128, 129, 400] {
-            for width in [1, 48, 128, 512] {
-                let mut x = Panels::zeroed(2, cols, width);
-                let row: Vec<f32> = (0..cols).map(|k| if k % 3 == 1 { k as f32 } else { -0.0 }).collect();
-                x.write_row(1, &row);
-                let mut sparse = SparseRows::new();
-                sparse.gather(&x);
-                assert_eq!(sparse.row(0).count(), 0);
-                let expected: Vec<(usize, f32)> =
-                    (0..cols).filter(|k| k % 3 == 1).map(|k| (k, k as f32)).collect();
-                assert_eq!(sparse.row(1).collect::<Vec<_>>(), expected, "{cols} channels");
-                assert_eq!(sparse.nonzero(), expected.len());
-                for (k, _) in expected {
-                    assert_eq!(sparse.active(k / BLOCK) >> (k % BLOCK) & 1, 1);
+        for isa in Isa::available() {
+            for cols in [1, 15, 16, 17, 127, 128, 129, 400] {
+                for width in [1, 48, 128, 512] {
+                    let mut x = Panels::zeroed(2, cols, width);
+                    let row: Vec<f32> = (0..cols).map(|k| if k % 3 == 1 { k as f32 } else { -0.0 }).collect();
+                    x.write_row(1, &row);
+                    let sparse = gathered(*isa, &x);
+                    assert_eq!(sparse.row(0).count(), 0);
+                    let expected: Vec<(usize, f32)> =
+                        (0..cols).filter(|k| k % 3 == 1).map(|k| (k, k as f32)).collect();
+                    assert_eq!(sparse.row(1).collect::<Vec<_>>(), expected, "{isa}, {cols} channels");
+                    assert_eq!(sparse.nonzero(), expected.len());
+                    for (k, _) in expected {
+                        assert_eq!(sparse.active(k / BLOCK) >> (k % BLOCK) & 1, 1);
+                    }
+                    let bits: u32 = (0..sparse.blocks()).map(|b| sparse.active(b).count_ones()).sum();
+                    assert_eq!(bits as usize, sparse.nonzero());
                 }
-                let bits: u32 = (0..sparse.blocks()).map(|b| sparse.active(b).count_ones()).sum();
-                assert_eq!(bits as usize, sparse.nonzero());
             }
         }
     }
@@ -283,8 +272,7 @@ mod tests {
                 (0..cols).map(|k| if (k + r) % (r % 7 + 1) == 0 { 1.0 } else { 0.0 }).collect();
             x.write_row(r, &row);
         }
-        let mut sparse = SparseRows::new();
-        sparse.gather(&x);
+        let sparse = gathered(Isa::detect(), &x);
         for b in 0..sparse.blocks() {
             let order = sparse.order(b);
             assert!(order.is_sorted_by_key(|entries| entries.len));
@@ -301,11 +289,28 @@ mod tests {
     }
 
     #[test]
+    fn a_new_shape_is_zero_until_it_is_filled() {
+        for rows in [1, FEW + 3] {
+            let mut x = Panels::zeroed(2 * rows, 300, 64);
+            x.as_mut_slice().fill(1.0);
+            let mut sparse = gathered(Isa::detect(), &x);
+            sparse.reset(rows, 130);
+            assert_eq!((sparse.nonzero(), sparse.row(rows - 1).count()), (0, 0));
+            assert!((0..sparse.blocks()).all(|b| sparse.active(b) == 0));
+        }
+    }
+
+    #[test]
     fn keeps_what_is_tiny_or_not_a_number() {
-        let mut x = Panels::zeroed(1, 7, 7);
-        x.write_row(0, &[0.0, f32::NAN, -0.0, -f32::NAN, f32::INFINITY, -f32::MIN_POSITIVE / 8.0, 0.0]);
-        let mut sparse = SparseRows::new();
-        sparse.gather(&x);
-        assert_eq!(sparse.row(0).map(|(k, _)| k).collect::<Vec<_>>(), [1, 3, 4, 5]);
+        let row = [0.0, f32::NAN, -0.0, -f32::NAN, f32::INFINITY, -f32::MIN_POSITIVE / 8.0, 0.0, 0.0];
+        for isa in Isa::available() {
+            for repeats in [1, 3] {
+                let mut x = Panels::zeroed(1, 8 * repeats, 8);
+                x.write_row(0, &row.repeat(repeats));
+                let expected: Vec<usize> =
+                    (0..8 * repeats).filter(|k| [1, 3, 4, 5].contains(&(k % 8))).collect();
+                assert_eq!(gathered(*isa, &x).row(0).map(|(k, _)| k).collect::<Vec<_>>(), expected, "{isa}");
+            }
+        }
     }
 }

@@ -86,6 +86,17 @@ fn extremes_are_exact() {
         limits(exp, &[0.0, -0.0, inf, -inf, 88.73, -87.34, f32::MAX, f32::MIN, 1e-40]),
         [1.0, 1.0, inf, 0.0, inf, 0.0, inf, 0.0, 1.0]
     );
+    // The last input whose power is a number, and the ones beside it.
+    let last = 88.722_83f32;
+    for isa in Isa::available() {
+        let mut powers = [last.next_down(), last, last.next_up(), last.next_up().next_up()];
+        exp(*isa, &mut powers);
+        assert!(powers[0] < powers[1] && powers[1] <= f32::MAX, "{isa}: {powers:?}");
+        assert_eq!(powers[2..], [inf, inf], "{isa}");
+        let mut inverse = [-last, -last.next_up()];
+        sigmoid(*isa, &mut inverse);
+        assert!(inverse.iter().all(|x| (0.0..1e-38).contains(x)), "{isa}: {inverse:?}");
+    }
     assert_eq!(limits(sigmoid, &[0.0, inf, -inf, 1e30, -1e30]), [0.5, 1.0, 0.0, 1.0, 0.0]);
     assert_eq!(limits(tanh, &[inf, -inf, 1e30, -1e30, 9.5]), [1.0, -1.0, 1.0, -1.0, 1.0]);
     assert_eq!(limits(relu_squared, &[-inf, -3.0, 3.0, inf, 1e-30]), [0.0, 0.0, 9.0, inf, 0.0]);

@@ -67,7 +67,7 @@ fn run_tiles(isa: Isa, w: RowTiles<'_>, x: &Panels) -> Vec<u32> {
 
 fn run_columns(isa: Isa, w: Columns<'_>, outs: std::ops::Range<usize>, x: &Panels) -> Vec<u32> {
     let mut sparse = SparseRows::new();
-    sparse.gather(x);
+    sparse.gather(isa, x);
     let mut y = vec![GUARD; x.rows() * outs.len() + 80];
     let (out, guard) = y.split_at_mut(x.rows() * outs.len());
     matmul_columns(isa, w, outs, &sparse, out);

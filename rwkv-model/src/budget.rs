@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::kv::Room;
 use crate::residency::Residency;
+use crate::step::HEAD_BUFFERS;
 use crate::weights::Weights;
 
 /// The rows of a sweep that a small budget still has room for, unless fewer are asked for.
@@ -85,14 +86,18 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// All of it together, in bytes. Weights that are mapped are not counted: the system keeps what it likes.
     pub fn memory_bytes(&self) -> u64 {
-        self.pinned_bytes
-            + self.slots as u64 * self.slot_bytes
-            + self.scratch_bytes
-            + self.state_bytes
-            + self.logits_bytes
-            + self.reserved_bytes
-            + self.kv_bytes.unwrap_or(0)
-            + self.attention_bytes
+        let parts = [
+            self.pinned_bytes,
+            self.slots as u64 * self.slot_bytes,
+            self.scratch_bytes,
+            self.state_bytes,
+            self.logits_bytes,
+            // What callers say may be anything.
+            self.reserved_bytes,
+            self.kv_bytes.unwrap_or(0),
+            self.attention_bytes,
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -355,10 +360,11 @@ fn row_bytes(config: &Config) -> u64 {
     let input = |cols: usize| cols.next_multiple_of(64) * 6 + cols.div_ceil(64) * 16 + 8;
     let residual = 3 * 4 * width;
     let inputs = 7 * input(width);
-    let heads = 10 * 4 * width;
+    let heads = 5 * 4 * width;
     let hidden: usize = [rank_w, rank_a, rank_v, rank_g].map(|rank| 4 * rank + input(rank)).iter().sum();
-    // What tasks have for themselves, if every task has a thread: hidden rows of the channel mix, and sums of its value matrix.
-    let tasks = 4 * ffn + 4 * width;
+    // What tasks have for themselves, if every task has a thread: rows of the heads or hidden rows of the channel mix, and sums of
+    // its value matrix.
+    let tasks = (HEAD_BUFFERS * 4 * width).max(4 * ffn) + 4 * width;
     // Entries of the hidden rows that are not zero: place, value, starts, order, active.
     let entries = ffn.div_ceil(128) * (128 * 5 + 2 * 4 + 12 + 16);
     (residual + inputs + heads + hidden + tasks + entries) as u64

@@ -35,6 +35,7 @@ mod visible;
 mod watch;
 
 pub(crate) use scratch::Scratch;
+pub(crate) use time_mix::HEAD_BUFFERS;
 
 use std::ops::Range;
 
@@ -143,6 +144,9 @@ impl Model {
     /// [poisoned](State::is_poisoned) state, key/value caches that would outgrow
     /// [their limit](crate::ModelOptions::kv_bytes). After that, unreadable weights or a value that is not finite: the error
     /// names the block, and all states of this step that were fed tokens are poisoned. The model can go on with others.
+    ///
+    /// # Panics
+    /// A [`Feed::hidden_sum`] has another length than the model's width.
     pub fn step(&mut self, feeds: &mut [Feed<'_>]) -> Result<StepOutput<'_>> {
         let mut errors = self.check(feeds);
         if let Some(error) = take_first(&mut errors) {
@@ -164,6 +168,9 @@ impl Model {
     ///
     /// # Errors
     /// Unreadable weights alone. All states of this step that were fed tokens are poisoned then.
+    ///
+    /// # Panics
+    /// As [`Model::step`].
     pub fn step_each(&mut self, feeds: &mut [Feed<'_>]) -> Result<StepOutput<'_>> {
         let errors = self.check(feeds);
         let (ranges, errors) = self.run(feeds, errors)?;

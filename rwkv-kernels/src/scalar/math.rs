@@ -21,8 +21,8 @@ pub(crate) const LN2_HIGH: f32 = std::f32::consts::LN_2;
 pub(crate) const LN2_LOW: f32 = -1.904_654_2e-9;
 /// `(e^r - 1 - r) / r^2` for `|r| <= ln 2 / 2`, ascending powers; 4.4e-9 of `e^r` at most.
 pub(crate) const EXP_POLY: [f32; 5] = [0.5, 0.166_664_88, 0.041_665_55, 0.008_372_285, 0.001_403_604_7];
-/// Above this `e^x` is infinite: it exceeds the largest `f32`.
-pub(crate) const EXP_MAX: f32 = 88.722_84;
+/// Above this `e^x` is infinite: from the next `f32` on it exceeds the largest one.
+pub(crate) const EXP_MAX: f32 = 88.722_83;
 /// Below this `e^x` is zero: it would be less than the smallest normal `f32`.
 pub(crate) const EXP_MIN: f32 = -87.336_54;
 /// tanh is 1 from `2 |x| = 20` on.

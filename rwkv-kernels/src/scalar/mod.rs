@@ -8,5 +8,6 @@ pub(crate) mod norm;
 pub(crate) mod probe;
 pub(crate) mod quantize;
 pub(crate) mod rows;
+pub(crate) mod sparse;
 pub(crate) mod tiles;
 pub(crate) mod wkv;

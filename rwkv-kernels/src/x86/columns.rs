@@ -12,7 +12,8 @@ use std::ops::Range;
 
 use crate::codec::{Codec, GROUP};
 use crate::columns::{Columns, FEW, code_bytes};
-use crate::sparse::{BLOCK, RowEntries, SparseRows, ones};
+use crate::sparse::{BLOCK, RowEntries, SparseRows};
+use crate::x86::sparse::ones;
 use crate::x86::tile_ops::{Avx2, Avx512Vnni, TileOps};
 
 /// Outputs of a span: its accumulators stay in the first-level cache.
@@ -327,7 +328,7 @@ unsafe fn many_of<O: TileOps, const P: usize>(
             let pairs = column.wrapping_add(parts.pairs + (first + g) * 4 * P);
             // SAFETY: as in `matmul`; active inputs are columns, and the order has each row of `acc` once.
             unsafe {
-                for slot in ones_of(x.active(b)) {
+                for slot in ones(x.active(b)) {
                     let pairs = pairs_of::<P>(pairs.add(slot * parts.stride));
                     let w = weights_64::<O, P>(codec, codes.add(slot * parts.stride), pairs.as_ptr());
                     for (i, w) in w.into_iter().enumerate() {
@@ -408,12 +409,6 @@ unsafe fn add_entry<O: TileOps>(
         }
         v
     }
-}
-
-/// The places of the bits that are set, ascending.
-#[inline(always)]
-fn ones_of(bits: u128) -> impl Iterator<Item = usize> {
-    ones(bits as u64).chain(ones((bits >> 64) as u64).map(|place| 64 + place))
 }
 
 /// `P` pairs of a scale and a minimum as f32.

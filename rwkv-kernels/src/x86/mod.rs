@@ -12,6 +12,7 @@ mod norm;
 pub(crate) mod probe;
 pub(crate) mod quantize;
 mod rows;
+pub(crate) mod sparse;
 pub(crate) mod tile_ops;
 pub(crate) mod tiles;
 mod wkv;

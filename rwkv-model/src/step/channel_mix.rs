@@ -62,7 +62,7 @@ impl Pass<'_, '_> {
             buffers.lend(sweep.rows * w.rows(), |hidden| {
                 matmul(isa, *w, input, hidden);
                 relu_squared(isa, hidden);
-                block.gather(hidden);
+                block.gather(isa, hidden);
             });
         });
     }

@@ -26,8 +26,9 @@ pub(crate) struct Scratch {
     pub hidden_input: [Activations; 4],
     /// The input of a single matrix: output, key, head.
     pub input: Activations,
-    /// For a task's share of the channel mix's hidden rows, and what is not zero of all of them.
+    /// For what a task of heads, or of the channel mix, has for itself.
     pub buffers: Buffers,
+    /// What is not zero of the channel mix's hidden rows.
     pub active: SparseRows,
     /// Some of the logits.
     pub logits: Panels,
@@ -38,13 +39,8 @@ pub(crate) struct Scratch {
 #[derive(Debug, Default)]
 pub(crate) struct HeadPanels {
     pub r: Panels,
-    pub w: Panels,
     pub k: Panels,
     pub v: Panels,
-    pub a: Panels,
-    pub g: Panels,
-    pub kk: Panels,
-    pub gate_v: Panels,
     pub v_first: Panels,
     pub y: Panels,
 }
@@ -86,18 +82,7 @@ impl Scratch {
         self.x.reserve_exact(rows * config.width);
         self.normed.resize(rows * config.width, 0.0);
         let heads = &mut self.heads;
-        for panels in [
-            &mut heads.r,
-            &mut heads.w,
-            &mut heads.k,
-            &mut heads.v,
-            &mut heads.a,
-            &mut heads.g,
-            &mut heads.kk,
-            &mut heads.gate_v,
-            &mut heads.v_first,
-            &mut heads.y,
-        ] {
+        for panels in [&mut heads.r, &mut heads.k, &mut heads.v, &mut heads.v_first, &mut heads.y] {
             panels.reset(rows, config.width, config.head_size);
         }
     }

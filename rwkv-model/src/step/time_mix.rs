@@ -26,6 +26,9 @@ const MIXES: [[BlockVector; 3]; 2] = [
 /// Channels of a hidden panel of the low-rank matrices.
 const HIDDEN_WIDTH: usize = 64;
 
+/// The buffers of [`HeadScratch`].
+pub(crate) const HEAD_BUFFERS: usize = 5;
+
 impl Pass<'_, '_> {
     /// The time mix of a block; its result is left in `delta`.
     pub fn time_mix(&mut self, block: usize) -> Result<()> {
@@ -129,21 +132,23 @@ impl Pass<'_, '_> {
         for _ in 0..self.weights.config.heads {
             states.extend(of_feeds.iter_mut().map(|heads| heads.next().expect("a state has every head")));
         }
-        let Scratch { heads, hidden_input, .. } = &mut *self.scratch;
+        let Scratch { heads, hidden_input, buffers, .. } = &mut *self.scratch;
         let up = LowRank::ALL.map(|which| at.low_rank(which).map(|pair| pair.up.view(group)));
         let low_rank = UpMatrices { up, inputs: hidden_input };
-        let HeadPanels { r, w, k, v, a, g, kk, gate_v, v_first, y } = heads;
+        let HeadPanels { r, k, v, v_first, y } = heads;
         let mut firsts = Firsts::new(block, v_first);
         let mut items: Vec<HeadTask<'_>> = Vec::with_capacity(self.weights.config.heads);
-        let panels = w.panels_mut().zip(k.panels_mut()).zip(v.panels_mut()).zip(a.panels_mut());
-        let others = g.panels_mut().zip(kk.panels_mut()).zip(gate_v.panels_mut()).zip(y.panels_mut());
-        let panels = panels.zip(others).zip(states.chunks_mut(spans.len())).enumerate();
-        for (head, (((((w, k), v), a), (((g, kk), gate_v), y)), states)) in panels {
+        let panels = k.panels_mut().zip(v.panels_mut()).zip(y.panels_mut());
+        for (head, (((k, v), y), states)) in panels.zip(states.chunks_mut(spans.len())).enumerate() {
             let r = r.panel(head);
             let v_first = firsts.next(head);
-            items.push(HeadTask { head, r, w, k, v, a, g, kk, gate_v, v_first, y, states });
+            items.push(HeadTask { head, r, k, v, v_first, y, states });
         }
-        self.team.for_each(&mut items, |task| task.run(isa, size, &low_rank, vectors, spans));
+        let buffers = &*buffers;
+        self.team.for_each(&mut items, |task| {
+            let rows = HEAD_BUFFERS * task.y.len();
+            buffers.lend(rows, |rows| task.run(isa, size, &low_rank, vectors, spans, HeadScratch::new(rows)));
+        });
     }
 
     /// The output matrix.
@@ -206,16 +211,28 @@ impl<'a> Firsts<'a> {
 struct HeadTask<'a> {
     head: usize,
     r: &'a [f32],
-    w: &'a mut [f32],
     k: &'a mut [f32],
     v: &'a mut [f32],
+    v_first: First<'a>,
+    y: &'a mut [f32],
+    states: &'a mut [&'a mut [f32]],
+}
+
+/// What nobody but the task of a head sees, `[rows, N]` each: lent to it, these rows stay in the cache of its thread.
+struct HeadScratch<'a> {
+    w: &'a mut [f32],
     a: &'a mut [f32],
     g: &'a mut [f32],
     kk: &'a mut [f32],
     gate_v: &'a mut [f32],
-    v_first: First<'a>,
-    y: &'a mut [f32],
-    states: &'a mut [&'a mut [f32]],
+}
+
+impl<'a> HeadScratch<'a> {
+    fn new(buffer: &'a mut [f32]) -> HeadScratch<'a> {
+        let mut parts = buffer.chunks_exact_mut(buffer.len() / HEAD_BUFFERS);
+        let [w, a, g, kk, gate_v] = std::array::from_fn(|_| parts.next().expect("as many parts"));
+        HeadScratch { w, a, g, kk, gate_v }
+    }
 }
 
 impl HeadTask<'_> {
@@ -226,17 +243,19 @@ impl HeadTask<'_> {
         low_rank: &UpMatrices<'_>,
         vectors: BlockVectors<'_>,
         spans: &[Span],
+        scratch: HeadScratch<'_>,
     ) {
+        let HeadScratch { w, a, g, kk, gate_v } = scratch;
         let head = self.head;
         let vector = |which| vectors.head(which, head, size);
-        low_rank.multiply(isa, LowRank::W, head, size, self.w);
-        low_rank.multiply(isa, LowRank::A, head, size, self.a);
-        low_rank.multiply(isa, LowRank::G, head, size, self.g);
+        low_rank.multiply(isa, LowRank::W, head, size, w);
+        low_rank.multiply(isa, LowRank::A, head, size, a);
+        low_rank.multiply(isa, LowRank::G, head, size, g);
         match &mut self.v_first {
             First::Keep(first) => first.copy_from_slice(self.v),
             First::Read(first) => {
-                low_rank.multiply(isa, LowRank::V, head, size, self.gate_v);
-                mix_value(isa, vector(BlockVector::V0), self.gate_v, first, self.v);
+                low_rank.multiply(isa, LowRank::V, head, size, gate_v);
+                mix_value(isa, vector(BlockVector::V0), gate_v, first, self.v);
             }
         }
         let params = HeadParams {
@@ -245,17 +264,17 @@ impl HeadTask<'_> {
             k_k: vector(BlockVector::KK),
             k_a: vector(BlockVector::KA),
         };
-        prepare_head(isa, params, HeadRows { w: self.w, a: self.a, k: self.k, kk: self.kk });
+        prepare_head(isa, params, HeadRows { w, a, k: self.k, kk });
         for (span, state) in spans.iter().zip(self.states.iter_mut()) {
             let rows = span.first_row * size..(span.first_row + span.rows) * size;
             let inputs = Wkv7 {
                 n: size,
                 r: &self.r[rows.clone()],
-                w: &self.w[rows.clone()],
+                w: &w[rows.clone()],
                 k: &self.k[rows.clone()],
                 v: &self.v[rows.clone()],
-                kk: &self.kk[rows.clone()],
-                kka: &self.a[rows.clone()],
+                kk: &kk[rows.clone()],
+                kka: &a[rows.clone()],
             };
             wkv7(isa, inputs, state, &mut self.y[rows]);
         }
@@ -267,7 +286,7 @@ impl HeadTask<'_> {
             r: self.r,
             k: self.k,
             v: self.v,
-            g: self.g,
+            g,
         };
         head_output(isa, output, self.y);
     }
