@@ -167,12 +167,15 @@ impl Cache {
     /// fetched by row, such as a table of embeddings: neither `offset` nor `buf` need be aligned.
     ///
     /// # Errors
-    /// [`ErrorKind::Read`], [`ErrorKind::UnexpectedEnd`] or [`ErrorKind::Panicked`].
+    /// [`ErrorKind::Read`], [`ErrorKind::UnexpectedEnd`], [`ErrorKind::Changed`] or [`ErrorKind::Panicked`].
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), CacheError> {
         let extent = Extent { offset, len: buf.len() as u64 };
         reader::guarded(&self.shared, None, || {
             let result = self.shared.source.read_exact_at(offset, buf);
-            result.map_err(|error| CacheError::read(&self.shared.info.name, extent, error))
+            result.map_err(|error| CacheError::read(&self.shared.info.name, extent, error))?;
+            self.shared.source.check().map_err(|changed| {
+                CacheError::new(ErrorKind::Changed, &self.shared.info.name, changed.to_string()).at(extent)
+            })
         })?;
         self.shared.row_reads.fetch_add(1, Ordering::Relaxed);
         self.shared.row_bytes.fetch_add(extent.len, Ordering::Relaxed);

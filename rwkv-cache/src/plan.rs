@@ -249,13 +249,15 @@ impl Ladder {
         order.sort_by_key(|&index| (cost(index), index));
         let small = order.len();
         order.extend(spread(groups, &large));
+        // More places than groups are none.
+        let [leases, slots] = [shape.leases, shape.slots].map(|places| places.min(order.len().max(1)));
         Ladder {
             costs: order.iter().map(|&index| cost(index)).collect(),
             order,
             small,
             always_bytes: fixed.iter().map(|&index| cost(index)).sum(),
-            leases: shape.leases,
-            slots: shape.slots.max(shape.leases),
+            leases,
+            slots: slots.max(leases),
         }
     }
 

@@ -21,7 +21,9 @@ pub(crate) struct Split {
 impl Split {
     pub(crate) fn new(chunk_bytes: usize, alignment: usize) -> Self {
         let alignment = alignment.max(1) as u64;
-        Split { chunk_bytes: (chunk_bytes as u64).next_multiple_of(alignment), alignment }
+        // More than any group has, and few enough to be rounded up.
+        let chunk_bytes = (chunk_bytes as u64).min(1 << 48);
+        Split { chunk_bytes: chunk_bytes.next_multiple_of(alignment), alignment }
     }
 
     /// Into how many reads a group of `len` bytes is split; at least one.
@@ -126,7 +128,9 @@ mod tests {
 
     #[test]
     fn chunks_cover_a_group_once() {
-        for (chunk_bytes, alignment) in [(1, 1), (1, 4096), (10, 1), (100, 64), (1 << 20, 4096)] {
+        for (chunk_bytes, alignment) in
+            [(1, 1), (1, 4096), (10, 1), (100, 64), (1 << 20, 4096), (usize::MAX, 4096)]
+        {
             let split = Split::new(chunk_bytes, alignment);
             for len in [0, 1, 9, 10, 11, 19, 20, 21, 4095, 4096, 4097, 1 << 20, (3 << 20) + 5] {
                 if len / (chunk_bytes as u64) > 100_000 {

@@ -183,11 +183,17 @@ fn a_file_that_changes_while_streaming_is_an_error() {
                 let source = open(&path, io).expect("open");
                 let cache = Cache::new(source, groups, plan, CacheOptions::default()).expect("cache");
                 assert_eq!(sweep(&cache, &file, None), 0);
+                let mut row = [0; 100];
+                cache.read_at(50_001, &mut row).expect("a row");
+                assert_eq!(row, file[50_001..50_101]);
                 let writable = std::fs::File::options().write(true).open(&path).expect("open");
                 match change {
                     "cut" => writable.set_len(60_000).expect("cut"),
                     _ => writable.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("touched"),
                 }
+                // What is fetched by row does not come from a file that others write to, either.
+                let error = cache.read_at(50_001, &mut row).expect_err("a row");
+                assert_eq!(error.kind(), ErrorKind::Changed, "{io} {change}: {error}");
                 let errors = ids(6).filter_map(|id| cache.lease(id).err()).collect::<Vec<_>>();
                 assert!(errors.len() >= 5, "{io} {change}: {errors:?}");
                 let kinds = [ErrorKind::Changed, ErrorKind::UnexpectedEnd];

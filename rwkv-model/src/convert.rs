@@ -41,6 +41,7 @@ pub struct ConvertOptions<'a> {
     overrides: Vec<(Pattern, Codec)>,
     tokenizer: Option<String>,
     threads: usize,
+    replace: bool,
     progress: Option<&'a mut ProgressFn<'a>>,
 }
 
@@ -94,7 +95,14 @@ impl<'a> ConvertOptions<'a> {
     /// This codec for the six big matrices of each block and the head; where it is u4, the head and the channel mix's keys take u8. `f32` makes everything f32, which is lossless.
     pub fn new(codec: Codec) -> ConvertOptions<'a> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        ConvertOptions { codec, overrides: Vec::new(), tokenizer: None, threads, progress: None }
+        ConvertOptions {
+            codec,
+            overrides: Vec::new(),
+            tokenizer: None,
+            threads,
+            replace: true,
+            progress: None,
+        }
     }
 
     /// Another codec for the matrices whose names match a pattern, in which `*` stands for any
@@ -116,6 +124,13 @@ impl<'a> ConvertOptions<'a> {
     /// How many threads encode; all processors by default. It changes no byte. 0 counts as 1.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
+        self
+    }
+
+    /// Whether the pack takes the place of a file of its name, which it does by default. If not, the conversion fails where there is
+    /// one, and where one appears while it goes on.
+    pub fn replace(mut self, replace: bool) -> Self {
+        self.replace = replace;
         self
     }
 
@@ -173,6 +188,9 @@ pub fn convert<S: WeightSource + ?Sized>(
     let failed = |error| {
         ModelError::new(ErrorKind::Io, format!("pack {}: cannot be written", out.display())).caused_by(error)
     };
+    if !options.replace && out.symlink_metadata().is_ok() {
+        return Err(ModelError::new(ErrorKind::Io, format!("pack {}: exists already", out.display())));
+    }
     let mut writer = Writer::create(out, spec).map_err(failed)?;
     let bytes = writer.file_len();
     let tensors: Vec<&Planned> = groups.iter().flat_map(|group| &group.tensors).collect();
@@ -182,7 +200,8 @@ pub fn convert<S: WeightSource + ?Sized>(
             writer.write(&tensor.spec.name, bytes).map_err(failed)
         })?;
     }
-    writer.finish().map_err(failed)?;
+    let written = if options.replace { writer.finish() } else { writer.finish_new() };
+    written.map_err(failed)?;
     let report = |tensor: &&Planned| TensorReport {
         name: tensor.spec.name.clone(),
         codec: tensor.codec,

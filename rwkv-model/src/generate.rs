@@ -1,7 +1,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-use crate::error::{Result, bail};
+use crate::error::{ErrorKind, Result, bail};
 use crate::model::Model;
 use crate::sampler::Sampler;
 use crate::state::State;
@@ -73,6 +73,8 @@ pub enum FinishReason {
     StopString(usize),
     /// The limit was reached.
     Length,
+    /// The keys and values of another token have no room; see [`Model::most_tokens`].
+    Memory,
     /// The callback broke off.
     Cancelled,
     /// A scheduled request did not begin within its time.
@@ -173,9 +175,15 @@ impl Model {
             if let Some(finish) = finish {
                 break (finish, Some(token));
             }
-            logits = self.step(&mut [Feed::new(state, &[token], Logits::Last)])?.logits(0);
+            logits = match self.step(&mut [Feed::new(state, &[token], Logits::Last)]) {
+                Ok(output) => output.logits(0),
+                Err(error) if error.kind() == ErrorKind::Budget => break (FinishReason::Memory, Some(token)),
+                Err(error) => return Err(error),
+            };
         };
-        if matches!(finish, FinishReason::StopToken(_) | FinishReason::Length) && text.finish() {
+        let has_rest =
+            matches!(finish, FinishReason::StopToken(_) | FinishReason::Length | FinishReason::Memory);
+        if has_rest && text.finish() {
             // The text has ended already: there is nothing left to break off.
             let _ = on_event(Event::Rest { bytes: text.released() });
         }

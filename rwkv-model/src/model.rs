@@ -13,12 +13,15 @@ use crate::config::Config;
 use crate::counters::StepCounters;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::identity::Identity;
-use crate::kv::Budget;
+use crate::kv::{Budget, Room};
 use crate::observer::Observer;
 use crate::residency::{Residence, Residency};
 use crate::state::State;
 use crate::step::Scratch;
 use crate::weights::Weights;
+
+/// More rows than any memory has room for.
+const MOST_ROWS: usize = 1 << 24;
 
 /// How a model is opened.
 #[derive(Debug, Clone)]
@@ -86,9 +89,9 @@ impl ModelOptions {
 
     /// The most rows (tokens of all feeds together) that share one sweep over the weights. It changes no result;
     /// more rows read the weights less often and take more memory. Weights that stream may lower it, to what an eighth of the
-    /// budget has room for, but not below 16. 0 counts as 1.
+    /// budget has room for, but not below 16. 0 counts as 1, and more than 2^24 as that.
     pub fn chunk_rows(mut self, rows: usize) -> ModelOptions {
-        self.chunk_rows = rows.max(1);
+        self.chunk_rows = rows.clamp(1, MOST_ROWS);
         self
     }
 
@@ -98,9 +101,9 @@ impl ModelOptions {
         self
     }
 
-    /// How many sessions' states and logits a budget has to have room for, 1 by default. More can still be made.
+    /// How many sessions' states and logits a budget has to have room for, 1 by default, which 0 counts as. More can still be made.
     pub fn sessions(mut self, sessions: usize) -> ModelOptions {
-        self.sessions = sessions;
+        self.sessions = sessions.max(1);
         self
     }
 
@@ -375,6 +378,15 @@ impl Model {
     /// Bytes that the key/value caches of all states take now.
     pub fn kv_bytes(&self) -> u64 {
         self.kv_budget.used()
+    }
+
+    /// The most tokens that a session can have, if it has all the memory for keys and values to itself; none if nothing limits them.
+    pub fn most_tokens(&self) -> Option<usize> {
+        if self.config().attention == 0 {
+            return None;
+        }
+        let room = Room::new(self.config(), self.attention, self.kv_format, self.chunk_rows);
+        room.most_tokens(self.kv_budget.limit())
     }
 
     /// Reads a state of this model from a file: [`State::load`].

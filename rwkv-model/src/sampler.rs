@@ -60,7 +60,9 @@ impl Sampler {
     /// A parameter is not finite or outside the range that its documentation states, or a token is not below `vocab`.
     pub fn new(params: SamplerParams, vocab: usize) -> Result<Sampler> {
         params.validate(vocab)?;
-        let seed = params.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        // Small enough for those who read JSON numbers as f64.
+        let random = || RandomState::new().build_hasher().finish() >> (64 - f64::MANTISSA_DIGITS);
+        let seed = params.seed.unwrap_or_else(random);
         Ok(Sampler {
             params,
             vocab,

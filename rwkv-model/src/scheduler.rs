@@ -83,6 +83,8 @@ pub struct Scheduler {
 struct Handle {
     inbox: Arc<Inbox>,
     identity: Arc<Identity>,
+    /// The most tokens that a session can have.
+    most_tokens: Option<usize>,
     /// By token: whether the frequency penalty spares it.
     uncounted: Vec<bool>,
     next_id: AtomicU64,
@@ -102,6 +104,7 @@ impl Scheduler {
     /// The system gives no thread, or the directory for states cannot be used.
     pub fn start(model: Model, options: SchedulerOptions) -> Result<Scheduler> {
         let identity = Arc::clone(&model.identity);
+        let most_tokens = model.most_tokens();
         let most_rows = options.rows.unwrap_or(usize::MAX).clamp(1, model.chunk_rows());
         let most_sessions = options.sessions.clamp(1, most_rows);
         let uncounted = uncounted(identity.config().vocab, &options.token_bytes);
@@ -121,6 +124,7 @@ impl Scheduler {
         let engine = Engine {
             isa: model.isa(),
             model,
+            most_tokens,
             inbox: Arc::clone(&inbox),
             token_bytes: options.token_bytes,
             on_sweep: options.on_sweep,
@@ -139,7 +143,9 @@ impl Scheduler {
             ModelError::new(ErrorKind::Engine, "the system gives no thread for the engine").caused_by(error)
         })?;
         let (next_id, thread) = (AtomicU64::new(0), Mutex::new(Some(thread)));
-        Ok(Scheduler { handle: Arc::new(Handle { inbox, identity, uncounted, next_id, thread }) })
+        Ok(Scheduler {
+            handle: Arc::new(Handle { inbox, identity, most_tokens, uncounted, next_id, thread }),
+        })
     }
 
     /// Puts a request in the queue, and returns at once. What happens to it goes to `sink`.
@@ -202,6 +208,17 @@ impl Scheduler {
             if !state.belongs_to(&self.handle.identity) {
                 bail!(State, "a state belongs to {}; expected {}", state.identity(), self.identity());
             }
+        }
+        let before = request.state.as_ref().map_or(0, |state| state.tokens());
+        let tokens = before.saturating_add(request.prompt.len() as u64);
+        if let Some(most) = self.handle.most_tokens
+            && tokens > most as u64
+        {
+            bail!(
+                Budget,
+                "{tokens} tokens are to be read, and keys and values have room for {most}; expected fewer tokens, attention to a window, \
+                 keys and values of f16, or a larger budget"
+            );
         }
         Ok(())
     }

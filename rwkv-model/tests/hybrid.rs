@@ -196,6 +196,11 @@ fn damaged_caches_are_refused() {
         ("\\\"rows\\\":86", "\\\"rows\\\":85", "tensor k_cache.0 is F16 [86, 64]; expected F16 [85, 64]"),
         ("\\\"dropped\\\":64", "\\\"dropped\\\":65", "has 65 dropped rows with attention window:70"),
         ("\\\"window\\\":70", "\\\"window\\\":0", "the attention's window is 0"),
+        (
+            "\\\"window\\\":70",
+            "\\\"window\\\":150",
+            "has dropped 64 rows, and its window sees them from 1 on",
+        ),
         ("\\\"format\\\":\\\"f16", "\\\"format\\\":\\\"f61", "unknown format of a key/value cache \"f61\""),
         ("\"v_cache.0\"", "\"v_cache.1\"", "tensor v_cache.0 is missing"),
     ] {

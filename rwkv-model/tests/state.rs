@@ -160,6 +160,11 @@ fn damaged_files_are_refused() {
             "has state version none; expected 1",
         ),
         ("bad metadata", replaced("\\\"tokens\\\":30", "\\\"tokens\\\":-1"), "unreadable metadata"),
+        (
+            "too many tokens",
+            replaced("\\\"tokens\\\":30", "\\\"tokens\\\":18446744073709551615"),
+            "has seen 18446744073709551615 tokens",
+        ),
         ("other model", replaced("\\\"layers\\\":2", "\\\"layers\\\":4"), "belongs to RWKV-7, 4 blocks"),
         ("other tensor", replaced("\"ffn_x\"", "\"ffn_y\""), "tensor ffn_x is missing"),
         ("other type", replaced("\"F32\"", "\"I32\""), "expected F32"),

@@ -26,7 +26,7 @@ impl BufferedFile {
     /// When it cannot be opened, or is no regular file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let file = File::open(path)?;
+        let file = file::open(path)?;
         let identity = Identity::of(&file)?;
         file::expect_random(&file);
         Ok(BufferedFile { file, path: path.to_owned(), identity, reason: "asked for".into() })

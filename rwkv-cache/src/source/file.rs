@@ -1,6 +1,6 @@
 //! What the file sources share: positioned reads, advice to the system, and noticing a changed file.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::Path;
 use std::time::SystemTime;
@@ -18,9 +18,7 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
+        refuse_unless_file(&metadata)?;
         Ok(Identity { len: metadata.len(), modified: metadata.modified().ok() })
     }
 
@@ -43,6 +41,20 @@ impl Identity {
     }
 }
 
+fn refuse_unless_file(metadata: &Metadata) -> io::Result<()> {
+    match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+/// Opens a file to be read.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    // Asked before, because opening a named pipe waits for its writer.
+    refuse_unless_file(&std::fs::metadata(path)?)?;
+    File::open(path)
+}
+
 /// One positioned read.
 pub(crate) fn read_at(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
     #[cfg(unix)]
@@ -53,6 +65,7 @@ pub(crate) fn read_at(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<us
 
 /// Opens a file for direct reads.
 pub(crate) fn open_direct(path: &Path) -> io::Result<File> {
+    refuse_unless_file(&std::fs::metadata(path)?)?;
     #[cfg(target_os = "linux")]
     {
         use std::os::unix::fs::OpenOptionsExt;

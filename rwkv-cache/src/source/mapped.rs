@@ -28,7 +28,7 @@ impl MappedFile {
     /// When it cannot be opened or mapped, or is no regular file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let file = File::open(path)?;
+        let file = file::open(path)?;
         let identity = Identity::of(&file)?;
         // SAFETY: the map is read-only. That the file does not change while it is mapped is a condition
         // of this type, which its documentation states; bytes carry no invariant that a change breaks.

@@ -16,6 +16,7 @@ use crate::weights::model_description;
 /// # Errors
 /// The sizes cannot be stored with this codec.
 pub fn manifest_of(config: &Config, codec: Codec) -> Result<Manifest> {
+    config.validate()?;
     let (groups, _) = plan_groups(&Sizes::new(config), config, codec, &[])?;
     let spec = PackSpec {
         model: model_description(config),

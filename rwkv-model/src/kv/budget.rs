@@ -15,6 +15,10 @@ impl Budget {
         Arc::new(Budget { used: AtomicU64::new(0), limit })
     }
 
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }

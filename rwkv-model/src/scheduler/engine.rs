@@ -28,6 +28,8 @@ const CHECKPOINT_SHARE: u64 = 8;
 /// What the engine's thread owns.
 pub(super) struct Engine {
     pub model: Model,
+    /// The most tokens that a session can have.
+    pub most_tokens: Option<usize>,
     pub isa: Isa,
     pub inbox: Arc<Inbox>,
     pub token_bytes: TokenBytes,
@@ -128,7 +130,8 @@ impl Engine {
             _ if !session.is_ready() => Ok(()),
             Some(logits) if session.generates() => {
                 let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
-                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
+                let (isa, most_tokens) = (self.isa, self.most_tokens);
+                let mut after = After { prefixes, token_bytes, isa, most_tokens, totals: &mut self.totals };
                 after.choose(&mut session, &logits)
             }
             _ => Err(End::Finished(FinishReason::Length)),
@@ -177,6 +180,8 @@ impl Engine {
         drop(feeds);
         let mut ends: Vec<Result<(), End>> = Vec::with_capacity(rows.len());
         let mut ready = Vec::new();
+        // Sessions that wait for others to give back memory.
+        let mut waiting = Vec::new();
         match output {
             Err(error) => {
                 tracing::warn!(%error, sessions = rows.len(), "a sweep failed, and its sessions with it");
@@ -186,15 +191,26 @@ impl Engine {
                 self.pace.record(report.rows, time);
                 draw(&mut self.sessions, &rows, &mut output);
                 let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
-                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
+                let (isa, most_tokens) = (self.isa, self.most_tokens);
+                let mut after = After { prefixes, token_bytes, isa, most_tokens, totals: &mut self.totals };
                 for (index, (session, &rows)) in self.sessions.iter_mut().zip(&rows).enumerate() {
                     ends.push(match output.error(index) {
-                        Some(error) => after.refused(session, error),
+                        Some(error) => after.refused(session, error).map(|waits| {
+                            if waits {
+                                waiting.push((index, error.clone()));
+                            }
+                        }),
                         None => after.fed(session, rows, output.logits(index)),
                     });
                 }
                 ready = self.followers.take_ready(&self.sessions, |index| output.logits(index));
             }
+        }
+        // If all of them wait, the one that came last gives back what it has.
+        if waiting.len() == ends.len()
+            && let Some((index, error)) = waiting.pop()
+        {
+            ends[index] = Err(self.sessions[index].out_of_memory(error));
         }
         self.totals.sweeps += 1;
         self.totals.sweep_time += time;
@@ -313,18 +329,22 @@ struct After<'a> {
     prefixes: &'a mut PrefixCache,
     token_bytes: &'a dyn Fn(u32, &mut Vec<u8>),
     isa: Isa,
+    most_tokens: Option<usize>,
     totals: &'a mut SchedulerStats,
 }
 
 impl After<'_> {
-    /// A session whose feed had an error.
-    fn refused(&mut self, session: &mut Session, error: &ModelError) -> Result<(), End> {
+    /// A session whose feed had an error; whether it has to wait until others give back memory.
+    fn refused(&mut self, session: &mut Session, error: &ModelError) -> Result<bool, End> {
         // States that are kept for later make room for those of sessions.
         let gives_way = |session: &mut Session, prefixes: &mut PrefixCache| {
             session.checkpoint.take().is_some() || prefixes.evict()
         };
+        let is_full = self.most_tokens.is_some_and(|most| session.state.tokens() >= most as u64);
         match error.kind() {
-            ErrorKind::Budget if gives_way(session, self.prefixes) => Ok(()),
+            ErrorKind::Budget if gives_way(session, self.prefixes) => Ok(false),
+            ErrorKind::Budget if is_full => Err(session.out_of_memory(error.clone())),
+            ErrorKind::Budget => Ok(true),
             _ => Err(End::Failed(error.clone())),
         }
     }

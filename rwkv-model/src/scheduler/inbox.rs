@@ -76,7 +76,7 @@ impl Inbox {
         }
         // Those that can begin with the next sweep do not wait.
         let free = self.most_sessions - queue.running;
-        if queue.waiting.len() + pending.len() > free + self.most_waiting {
+        if queue.waiting.len() + pending.len() > free.saturating_add(self.most_waiting) {
             queue.refused += pending.len() as u64;
             return Err(Refused::Full);
         }

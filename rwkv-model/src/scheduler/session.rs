@@ -261,6 +261,11 @@ impl Session {
         }
     }
 
+    /// Its end, if there is no memory for its keys and values: what it has generated stays.
+    pub fn out_of_memory(&self, error: ModelError) -> End {
+        if self.completion > 0 { End::Finished(FinishReason::Memory) } else { End::Failed(error) }
+    }
+
     /// Whether someone, or its time, has ended it.
     pub fn check(&self, now: Instant) -> Result<(), End> {
         if self.cancelled.load(Ordering::Relaxed) {

@@ -252,7 +252,8 @@ impl Place {
         }
         self.index().shrink_to(self.limit_bytes - len);
         let path = self.dir.join(format!("prefix-{}.state", Checksum::of(&bytes)));
-        let mut file = tempfile::Builder::new().prefix(".rwkv-prefix-").tempfile_in(&self.dir)?;
+        let mut file =
+            tempfile::Builder::new().prefix(".rwkv-prefix-").suffix(".tmp").tempfile_in(&self.dir)?;
         file.write_all(&bytes)?;
         file.persist(&path).map_err(|error| error.error)?;
         self.index().push(path, len, tokens, has_logits);

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rwkv_kernels::{DType, KvFormat, widen};
+use rwkv_pack::NewFile;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ const VERSION: u32 = 1;
 const BESIDE: &str = "beside.";
 /// A header is some 500 bytes; more than this is no state of ours.
 const MAX_HEADER_BYTES: u64 = 1 << 16;
+/// More tokens than anybody reads; such a number can still be counted on from.
+const MOST_TOKENS: u64 = 1 << 62;
 
 #[derive(Serialize, Deserialize)]
 struct Metadata {
@@ -66,20 +69,9 @@ impl State {
         self.check_usable()?;
         let path = path.as_ref();
         let failed = |error: io::Error| file_error(path, "cannot be written").caused_by(error);
-        let bytes = self.to_bytes(Vec::new(), HashMap::new());
-        let dir = match path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => dir,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = builder.prefix(".rwkv-state-").tempfile_in(dir).map_err(failed)?;
-        file.write_all(&bytes).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-        file.persist(path).map_err(|error| failed(error.error))?;
-        #[cfg(unix)]
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
-        Ok(())
+        let mut file = NewFile::create(path, "state").map_err(failed)?;
+        file.write_all(&self.to_bytes(Vec::new(), HashMap::new())).map_err(failed)?;
+        file.commit().map_err(failed)
     }
 
     /// Reads a state that [`State::save`] wrote for this model.
@@ -90,6 +82,10 @@ impl State {
     pub fn load(path: impl AsRef<Path>, model: &Identity) -> Result<State> {
         let path = path.as_ref();
         let unreadable = |error: io::Error| file_error(path, "cannot be read").caused_by(error);
+        // Asked before opening, because opening a named pipe waits for its writer.
+        if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+            return Err(file_error(path, "is a directory, a device or a pipe; expected the file of a state"));
+        }
         let file = File::open(path).map_err(unreadable)?;
         let len = file.metadata().map_err(unreadable)?.len();
         let fixed = model.config().state_bytes() + MAX_HEADER_BYTES + 8;
@@ -98,8 +94,26 @@ impl State {
             return Err(file_error(path, &what));
         }
         let mut bytes = Vec::new();
-        file.take(len).read_to_end(&mut bytes).map_err(unreadable)?;
+        let mut file = file.take(len);
+        file.by_ref().take(8 + MAX_HEADER_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+        // No more memory than the header says that there is to be read.
+        if bytes.len() as u64 != len && described_len(&bytes) != Some(len) {
+            return Err(file_error(
+                path,
+                &format!("is no state file: its {len} bytes are not what its header describes"),
+            ));
+        }
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
         State::from_bytes(&bytes, model).map_err(|error| file_error(path, &error.to_string()))
+    }
+
+    /// The content of a state file, with further entries in its metadata, for programs that keep more than a state in it.
+    ///
+    /// # Errors
+    /// The state is [poisoned](State::is_poisoned).
+    pub fn to_bytes_with(&self, metadata: HashMap<String, String>) -> Result<Vec<u8>> {
+        self.check_usable()?;
+        Ok(self.to_bytes(Vec::new(), metadata))
     }
 
     /// The content of a state file, with further tensors, whose names begin with `beside.`, and further metadata.
@@ -194,6 +208,15 @@ impl State {
                 );
             }
         };
+        if metadata.tokens > MOST_TOKENS {
+            bail!(State, "has seen {} tokens; expected at most {MOST_TOKENS}", metadata.tokens);
+        }
+        if let Attention::Window(window) = attention {
+            let seen_from = dropped.saturating_add(rows).saturating_add(1).saturating_sub(window);
+            if dropped > seen_from {
+                bail!(State, "has dropped {dropped} rows, and its window sees them from {seen_from} on");
+            }
+        }
         if dropped % BLOCK_ROWS != 0 || (dropped > 0 && !matches!(attention, Attention::Window(_))) {
             bail!(State, "has {dropped} dropped rows with attention {attention}");
         }
@@ -224,6 +247,16 @@ impl State {
         state.tokens = metadata.tokens;
         Ok(state)
     }
+}
+
+/// The length of a safetensors file, if `bytes` have its header.
+fn described_len(bytes: &[u8]) -> Option<u64> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let header_len = u64::from_le_bytes(*len);
+    let header = rest.get(..usize::try_from(header_len).ok()?)?;
+    let tensors: HashMap<String, serde_json::Value> = serde_json::from_slice(header).ok()?;
+    let end = tensors.values().filter_map(|tensor| tensor["data_offsets"][1].as_u64()).max()?;
+    end.checked_add(8)?.checked_add(header_len)
 }
 
 /// Rows as they are stored: exact, as that is where they come from.

@@ -110,8 +110,17 @@ impl PackSpec {
                     let line = "a tensor's name occurs once, is not empty, not __metadata__, and does not begin with pad.";
                     return Err(PackError::spec(line).in_tensor(name));
                 }
+                let elements = tensor.shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+                if elements.is_none() {
+                    let line = format!("its shape {:?} overflows", tensor.shape);
+                    return Err(PackError::spec(line).in_tensor(name));
+                }
             }
         }
-        Ok(())
+        // A reader takes nested values up to a depth.
+        let model = serde_json::from_str::<serde_json::Value>(&self.model.to_string());
+        model
+            .map(drop)
+            .map_err(|error| PackError::spec(format!("the model's description cannot be read back: {error}")))
     }
 }

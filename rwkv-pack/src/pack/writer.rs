@@ -1,12 +1,10 @@
 //! Writes a pack: beside its name first, and under it when all is well.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
 use crate::error::{PackError, PackErrorKind, shown};
+use crate::new_file::NewFile;
 use crate::pack::PAGE;
 use crate::pack::hash::GroupHash;
 use crate::pack::layout::Layout;
@@ -15,14 +13,12 @@ use crate::pack::spec::PackSpec;
 
 /// Writes a pack from front to back.
 ///
-/// The bytes go to a temporary file in the directory of the target. [`finish`](Self::finish) makes them durable and
-/// gives the file its name in one step; whoever opens that name sees the old file or the new one, whole. A writer that
-/// is dropped before, or fails, removes its temporary file and leaves the target as it was. (A process that is killed
-/// leaves a file named `.rwkv-pack-*.tmp` behind, which nothing ever reads.)
+/// The pack is a [`NewFile`]: [`finish`](Self::finish) gives it its name when it is whole. A writer that is dropped before, or fails,
+/// leaves the target as it was. (A process that is killed leaves a file named `.rwkv-pack-*.tmp` behind, which nothing ever reads.)
 #[derive(Debug)]
 pub struct Writer {
     target: PathBuf,
-    body: Body<BufWriter<NamedTempFile>>,
+    body: Body<BufWriter<NewFile>>,
 }
 
 impl Writer {
@@ -30,7 +26,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// When `spec` cannot be a pack, `path` is a directory, or the temporary file cannot be made.
+    /// When `spec` cannot be a pack, `path` is there and no regular file, or the temporary file cannot be made.
     pub fn create(path: impl AsRef<Path>, spec: PackSpec) -> Result<Self, PackError> {
         let path = path.as_ref();
         Self::start(path, spec).map_err(|error| error.in_file(path))
@@ -38,30 +34,12 @@ impl Writer {
 
     fn start(path: &Path, spec: PackSpec) -> Result<Self, PackError> {
         let layout = Layout::of(spec)?;
-        // Said now, and not by the rename after an hour of work.
-        if path.is_dir() {
-            return Err(PackError::new(
-                PackErrorKind::Io,
-                "is a directory, expected the name of a file to write",
-            ));
-        }
-        // The working directory may change before the end.
-        let target = std::path::absolute(path)
-            .map_err(|error| PackError::io("is no path that can be written", error))?;
-        let Some(directory) = target.parent() else {
-            return Err(PackError::new(
-                PackErrorKind::Io,
-                "is a directory, expected the name of a file to write",
-            ));
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".rwkv-pack-").suffix(".tmp");
-        // As any new file has them, less the umask: the default would keep the pack from all other users.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder.tempfile_in(directory).map_err(|error| {
-            PackError::io(format!("no file can be made in {}", directory.display()), error)
+        let file = NewFile::create(path, "pack").map_err(|error| match error.kind() {
+            // It is there, and no file.
+            io::ErrorKind::InvalidInput => PackError::new(PackErrorKind::Io, error.to_string()),
+            _ => cannot_write(error),
         })?;
+        let target = file.target().to_owned();
         let body = Body::start(BufWriter::with_capacity(1 << 20, file), layout)?;
         Ok(Self { target, body })
     }
@@ -94,30 +72,30 @@ impl Writer {
     ///
     /// When a tensor is not complete, or the operating system fails. The target is then as it was before.
     pub fn finish(self) -> Result<Manifest, PackError> {
-        let Self { target, body } = self;
-        Self::publish(&target, body).map_err(|error| error.in_file(&target))
+        self.publish(true)
     }
 
-    fn publish(target: &Path, body: Body<BufWriter<NamedTempFile>>) -> Result<Manifest, PackError> {
+    /// The same, if nothing has the target's name.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`finish`](Self::finish); and something has the name by now.
+    pub fn finish_new(self) -> Result<Manifest, PackError> {
+        self.publish(false)
+    }
+
+    fn publish(self, replace: bool) -> Result<Manifest, PackError> {
+        let Self { target, body } = self;
+        Self::name(body, replace).map_err(|error| error.in_file(&target))
+    }
+
+    fn name(body: Body<BufWriter<NewFile>>, replace: bool) -> Result<Manifest, PackError> {
         let (sink, manifest) = body.finish()?;
         let file =
             sink.into_inner().map_err(|error| PackError::io("cannot be written", error.into_error()))?;
-        file.as_file().sync_all().map_err(|error| PackError::io("cannot be synced to the disk", error))?;
-        file.persist(target)
-            .map_err(|error| PackError::io("the finished file cannot be given its name", error.error))?;
-        sync_directory(target);
+        let named = if replace { file.commit() } else { file.commit_new() };
+        named.map_err(|error| PackError::io("the finished file cannot be given its name", error))?;
         Ok(manifest)
-    }
-}
-
-/// Makes the rename durable. The pack is complete and in place already, so a file system that cannot do this is not
-/// an error.
-fn sync_directory(target: &Path) {
-    if cfg!(unix)
-        && let Some(directory) = target.parent()
-        && let Ok(directory) = File::open(directory)
-    {
-        let _best_effort = directory.sync_all();
     }
 }
 

@@ -9,6 +9,7 @@ mod view;
 mod zip;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::checkpoint::TensorInfo;
@@ -61,7 +62,7 @@ impl TorchFile {
         &mut self,
         archive: &Archive,
         prefix: &str,
-        known: &mut BTreeMap<String, usize>,
+        known: &mut BTreeMap<Arc<str>, usize>,
         tensor: &PickledTensor,
     ) -> Result<(TensorInfo, View), PackError> {
         let storage = match known.get(&tensor.storage) {
@@ -72,7 +73,7 @@ impl TorchFile {
                     let line = format!("its storage {} is not in the archive", shown(&name));
                     return Err(PackError::malformed(line));
                 };
-                known.insert(tensor.storage.clone(), self.storages.len());
+                known.insert(Arc::clone(&tensor.storage), self.storages.len());
                 self.storages.push(Storage { name, member, checked: AtomicBool::new(false) });
                 self.storages.len() - 1
             }

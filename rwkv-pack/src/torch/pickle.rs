@@ -7,7 +7,8 @@
 //! Nothing here can grow out of hand: values are copied, not nested, so that neither reading nor dropping recurses;
 //! each instruction adds a bounded amount; and the number of bytes, instructions and tensors is bounded.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::dtype::DType;
 use crate::error::{PackError, PackErrorKind, shown};
@@ -15,6 +16,8 @@ use crate::torch::machine::{Machine, Storage, Tensor, Value};
 
 /// The longest pickle that is read, in bytes. That of a large model has less than one MiB.
 pub(crate) const LONGEST_PICKLE: u64 = 32 << 20;
+/// The longest key of a storage, in bytes. They are numbers.
+const LONGEST_KEY: usize = 256;
 
 /// A tensor as the pickle describes it. Nothing was held against the archive yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +29,8 @@ pub(crate) struct PickledTensor {
     pub strides: Vec<u64>,
     /// The first element's index in the storage.
     pub first: u64,
-    /// Names the archive member with the data.
-    pub storage: String,
+    /// Names the archive member with the data. Tensors of one storage share it.
+    pub storage: Arc<str>,
     /// Length of the whole storage in bytes.
     pub storage_bytes: u64,
 }
@@ -49,6 +52,7 @@ impl<'a> Machine<'a> {
             return unfit(format!("holds {}, expected a state dict: names and their tensors", root.kind()));
         };
         let mut names = HashSet::new();
+        let mut keys: HashMap<&str, Arc<str>> = HashMap::new();
         let mut tensors = Vec::with_capacity(self.dicts[dict].len());
         for &(key, value) in &self.dicts[dict] {
             let Value::Str(name) = key else {
@@ -65,6 +69,11 @@ impl<'a> Machine<'a> {
             }
             let Tensor { storage, dtype, first, ref shape, ref strides } = self.tensors[tensor];
             let Storage { key, dtype: stored, count } = self.storages[storage];
+            if key.len() > LONGEST_KEY {
+                let line =
+                    format!("its storage has a key of {} bytes, expected at most {LONGEST_KEY}", key.len());
+                return Err(PackError::malformed(line).in_tensor(name));
+            }
             let bytes = count.checked_mul(stored.map_or(1, |dtype| dtype.byte_len() as u64));
             let Some(storage_bytes) = bytes else {
                 let line = format!("its storage of {count} elements overflows 64 bits");
@@ -76,7 +85,7 @@ impl<'a> Machine<'a> {
                 shape: shape.clone(),
                 strides: strides.clone(),
                 first,
-                storage: key.to_owned(),
+                storage: Arc::clone(keys.entry(key).or_insert_with(|| key.into())),
                 storage_bytes,
             });
         }
