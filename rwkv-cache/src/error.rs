@@ -109,10 +109,6 @@ impl fmt::Display for CacheError {
         } else {
             write!(f, "{}: ", self.origin)?;
         }
-        write!(f, "{}", self.detail)?;
-        match &self.source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
-        }
+        f.write_str(&self.detail)
     }
 }

@@ -42,7 +42,7 @@ Exit codes:
 
 /// Runs RWKV language models on the CPU. Without a command, the demo model talks.
 #[derive(Debug, Parser)]
-#[command(name = "rwkv", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+#[command(name = "rwkv", version, after_help = AFTER_HELP)]
 pub struct Cli {
     /// Say nothing on stderr but errors; show no bars
     #[arg(long, short, global = true, display_order = 1000)]

@@ -1,10 +1,9 @@
-//! Where the user's files belong, and files that are not finished yet.
+//! Where the user's files belong.
 
-use std::path::{Path, PathBuf};
-use std::{env, io};
+use std::env;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use tempfile::NamedTempFile;
 
 /// The variable that moves the directory of packs.
 const CACHE_VARIABLE: &str = "RWKV_CACHE_DIR";
@@ -25,23 +24,6 @@ pub fn cache() -> Result<PathBuf> {
         absolute("XDG_CACHE_HOME").or_else(|| Some(home()?.join(".cache")))
     };
     Ok(base.with_context(|| format!("no cache directory is known; set {CACHE_VARIABLE}"))?.join("rwkv"))
-}
-
-/// The directory that a file is in, or is to be in.
-pub fn of(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// A new file beside `path`, which is to get that name once it is whole. Others may read it as they may any file that the
-/// user makes.
-///
-/// # Errors
-/// No file can be made there.
-pub fn file_beside(path: &Path, prefix: &str) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.prefix(prefix).tempfile_in(of(path))
 }
 
 /// Where the history of the chat's input is kept. It may have to be created.

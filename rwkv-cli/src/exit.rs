@@ -69,7 +69,7 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<ModelError>() {
         return match error.kind() {
             ErrorKind::Cancelled => Some(INTERRUPTED),
-            ErrorKind::Parameter => Some(USAGE),
+            ErrorKind::Parameter | ErrorKind::Token => Some(USAGE),
             ErrorKind::Unsupported | ErrorKind::Checkpoint => Some(BAD_MODEL),
             ErrorKind::Pack if error.source().is_none() => Some(BAD_MODEL),
             _ => None,

@@ -1,10 +1,10 @@
-//! Ctrl-C.
+//! Ctrl-C, and what else asks a program to end: SIGTERM, and SIGHUP, which comes when its terminal is closed.
 //!
 //! It ends the program at once, except while somebody holds an [`Interruptible`] section: then it only asks, and
 //! whoever holds the section looks and brings things to an orderly end. A second Ctrl-C does not wait for that.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use crate::exit;
 
@@ -19,6 +19,8 @@ pub struct Interruptible(());
 impl Interruptible {
     /// Begins the section, which may be inside another one. Earlier requests are forgotten.
     pub fn begin() -> Interruptible {
+        static LISTENS: Once = Once::new();
+        LISTENS.call_once(listen);
         SECTIONS.fetch_add(1, Ordering::SeqCst);
         REQUESTED.store(false, Ordering::SeqCst);
         Interruptible(())
@@ -53,12 +55,95 @@ pub fn before_exit(action: impl FnOnce() + Send + 'static) {
 
 /// Makes Ctrl-C do what this module says. Where the system refuses, it ends the program as usual.
 pub fn install() {
-    let _ = ctrlc::set_handler(|| {
-        if SECTIONS.load(Ordering::SeqCst) == 0 || REQUESTED.swap(true, Ordering::SeqCst) {
-            for action in BEFORE_EXIT.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                action();
-            }
-            std::process::exit(i32::from(exit::INTERRUPTED));
+    let _ = ctrlc::set_handler(asked_to_end);
+}
+
+fn asked_to_end() {
+    if SECTIONS.load(Ordering::SeqCst) == 0 || REQUESTED.swap(true, Ordering::SeqCst) {
+        for action in BEFORE_EXIT.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            action();
         }
+        std::process::exit(i32::from(exit::INTERRUPTED));
+    }
+}
+
+/// Makes the other signals do what Ctrl-C does. Only from the first section on: before it there is nothing to bring to an end.
+#[cfg(unix)]
+fn listen() {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+    // They are listened to when this returns.
+    let Ok(mut signals) = runtime.block_on(async { Signals::listen() }) else { return };
+    let thread = std::thread::Builder::new().name("signals".into());
+    let _ = thread.spawn(move || {
+        runtime.block_on(async {
+            loop {
+                signals.next().await;
+                asked_to_end();
+            }
+        });
     });
+}
+
+#[cfg(not(unix))]
+fn listen() {}
+
+/// SIGTERM and SIGHUP. Elsewhere nothing is like them.
+#[derive(Debug)]
+pub struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    hangup: Option<tokio::signal::unix::Signal>,
+}
+
+impl Signals {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// The system refuses.
+    #[cfg(unix)]
+    pub fn listen() -> std::io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        // `nohup` says that a hangup is to be ignored.
+        let hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, hangup })
+    }
+
+    /// Waits for one.
+    #[cfg(unix)]
+    pub async fn next(&mut self) {
+        match &mut self.hangup {
+            Some(hangup) => {
+                tokio::select! {
+                    _ = self.terminate.recv() => {}
+                    _ = hangup.recv() => {}
+                }
+            }
+            None => {
+                self.terminate.recv().await;
+            }
+        }
+    }
+
+    /// Listens to nothing.
+    #[cfg(not(unix))]
+    pub fn listen() -> std::io::Result<Signals> {
+        Ok(Signals {})
+    }
+
+    /// Waits forever.
+    #[cfg(not(unix))]
+    pub async fn next(&mut self) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether SIGHUP does nothing to this process. Only Linux says; elsewhere it is left as it is.
+#[cfg(unix)]
+fn hangup_is_ignored() -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return true };
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Signals count from 1, and SIGHUP is the first.
+    mask.is_none_or(|mask| mask & 1 != 0)
 }

@@ -173,6 +173,18 @@ impl Wanted<'_> {
     }
 }
 
+/// What the pack of a model is called, without its extension, wherever it is.
+///
+/// # Errors
+/// The file is no model.
+pub fn pack_name(path: &Path, codec: Option<Codec>) -> Result<String> {
+    let pack = match FileFormat::detect(path)? {
+        FileFormat::Pack => path.to_owned(),
+        _ => default_name(path, codec.unwrap_or(DEFAULT_CODEC)),
+    };
+    Ok(stem(&pack).to_string_lossy().into_owned())
+}
+
 /// The name of a checkpoint's pack: beside it, with the codec in its extension.
 pub fn default_name(checkpoint: &Path, codec: Codec) -> PathBuf {
     let mut name = stem(checkpoint);
@@ -203,12 +215,14 @@ pub struct Recipe {
     pub overrides: Vec<(String, Codec)>,
     /// The hint at the tokenizer; that of World models is known.
     pub tokenizer: Option<String>,
+    /// Whether a file of the pack's name is replaced.
+    pub replace: bool,
 }
 
 impl Recipe {
     /// One codec, and nothing special.
     pub fn new(codec: Codec) -> Recipe {
-        Recipe { codec, overrides: Vec::new(), tokenizer: None }
+        Recipe { codec, overrides: Vec::new(), tokenizer: None, replace: true }
     }
 
     /// Packs weights with a bar, and reports it.
@@ -230,7 +244,7 @@ impl Recipe {
             });
             if section.requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let mut options = ConvertOptions::new(self.codec).progress(&mut on_progress);
+        let mut options = ConvertOptions::new(self.codec).replace(self.replace).progress(&mut on_progress);
         for (pattern, codec) in &self.overrides {
             options = options.override_codec(pattern, *codec);
         }

@@ -35,6 +35,7 @@ mod text;
 
 pub use app::App;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,11 +58,13 @@ const END_OF_LOAD: Duration = Duration::from_secs(10);
 /// How long connections have to take what was still written for them.
 const END_OF_CONNECTIONS: Duration = Duration::from_secs(2);
 
-/// Serves until Ctrl-C or SIGTERM.
+/// Serves until Ctrl-C, SIGTERM or SIGHUP.
 ///
 /// # Errors
 /// The port cannot be opened, or the model cannot be loaded.
 pub fn run(args: Arc<ServeArgs>, console: Console) -> Result<()> {
+    // What is wrong is said before the port is opened.
+    args.model.named()?;
     // Ctrl-C is for the server, not for the process.
     let _section = Interruptible::begin();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,9 +83,8 @@ async fn serve(args: Arc<ServeArgs>, console: Console) -> Result<()> {
     if !args.host.is_loopback() && !app.guard().has_key() {
         console.warn("whoever reaches this machine may use the model: --api-key asks for a key");
     }
-    let listener = TcpListener::bind((args.host, args.port))
-        .await
-        .with_context(|| format!("cannot listen at {}:{}", args.host, args.port))?;
+    let wanted = SocketAddr::from((args.host, args.port));
+    let listener = TcpListener::bind(wanted).await.with_context(|| format!("cannot listen at {wanted}"))?;
     let address = listener.local_addr().context("the port is not known")?;
     console.note(format_args!("listening at http://{address}"));
     let stop = connections::Stop::on_signal()?;

@@ -3,17 +3,17 @@
 //! A session file is the state file of `rwkv-model` with one more entry in its metadata, `rwkv.session`. The last token of a
 //! text is kept there, and not fed, so that the session goes on with or without a further prompt.
 
+use std::collections::HashMap;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use rwkv_model::pack::NewFile;
 use rwkv_model::{Identity, State};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use tempfile::NamedTempFile;
+use serde_json::Value;
 
-use crate::directories;
 use crate::exit::Stop;
 use crate::template::{self, BETWEEN};
 use crate::vocabulary::Vocabulary;
@@ -74,20 +74,13 @@ impl Session {
     /// # Errors
     /// The file cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let failed = || format!("state {}: cannot be written", path.display());
-        let plain =
-            NamedTempFile::with_prefix_in(".rwkv-state-", directories::of(path)).with_context(failed)?;
-        self.state.save(plain.path())?;
-        let bytes = fs::read(plain.path()).with_context(failed)?;
-        let (header, data) = split(&bytes)?;
-        let header = with_tail(header, &self.tail)?;
-        let mut file = directories::file_beside(path, ".rwkv-state-").with_context(failed)?;
-        file.write_all(&(header.len() as u64).to_le_bytes()).with_context(failed)?;
-        file.write_all(&header).with_context(failed)?;
-        file.write_all(data).with_context(failed)?;
-        file.as_file().sync_all().with_context(failed)?;
-        file.persist(path).map_err(|error| error.error).with_context(failed)?;
-        Ok(())
+        let tail = HashMap::from([(KEY.to_owned(), serde_json::to_string(&self.tail)?)]);
+        let bytes = self.state.to_bytes_with(tail)?;
+        let written = NewFile::create(path, "state").and_then(|mut file| {
+            file.write_all(&bytes)?;
+            file.commit()
+        });
+        written.with_context(|| format!("state {}: cannot be written", path.display()))
     }
 }
 
@@ -125,18 +118,22 @@ impl Tail {
     }
 }
 
+/// Checks early that there is a file to go on from.
+pub fn check_readable(path: &Path) -> Result<()> {
+    let metadata = fs::metadata(path).with_context(|| format!("state {}: cannot be read", path.display()))?;
+    match metadata.is_file() {
+        true => Ok(()),
+        false => Err(Stop::usage(format!("state {}: is no file; expected a saved state", path.display()))),
+    }
+}
+
 /// Checks early that a file can be made at `path`, before hours of work would be lost.
 pub fn check_writable(option: &str, path: &Path) -> Result<()> {
-    let dir = directories::of(path);
-    if path.is_dir() {
-        return Err(Stop::usage(format!(
-            "{option} {}: is a directory; expected the name of a file",
-            path.display()
-        )));
-    }
-    tempfile::tempfile_in(dir)
-        .map(drop)
-        .with_context(|| format!("{option} {}: nothing can be written there", path.display()))
+    NewFile::check(path).map_err(|error| match error.kind() {
+        // There is something, and it is no file.
+        ErrorKind::InvalidInput => Stop::usage(format!("{option} {}: {error}", path.display())),
+        _ => anyhow::Error::new(error).context(format!("{option} {}: cannot be written", path.display())),
+    })
 }
 
 /// The header and the data of a safetensors file.
@@ -155,14 +152,4 @@ fn read_tail(bytes: &[u8]) -> Result<Tail> {
         Some(json) => serde_json::from_str(json).context("has session data that cannot be understood"),
         None => Ok(Tail::default()),
     }
-}
-
-/// The header with the tail in its metadata, padded so that the data stays aligned.
-fn with_tail(header: &[u8], tail: &Tail) -> Result<Vec<u8>> {
-    let mut header: Map<String, Value> = serde_json::from_slice(header)?;
-    let metadata = header.entry("__metadata__").or_insert_with(|| Value::Object(Map::new()));
-    metadata[KEY] = Value::String(serde_json::to_string(tail)?);
-    let mut bytes = serde_json::to_vec(&header)?;
-    bytes.resize(bytes.len().next_multiple_of(8), b' ');
-    Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! Ctrl-C, and what else asks a program to end.
 
 #![cfg(unix)]
 
@@ -12,10 +12,14 @@ use std::thread;
 use support::{Ended, Lab};
 
 #[allow(unsafe_code, reason = "the standard library sends no signals but the deadly one")]
-fn interrupt(child: &Child) {
+fn send(child: &Child, signal: i32) {
     let id = i32::try_from(child.id()).expect("a process id");
     // SAFETY: kill has no preconditions, and the child was not waited for.
-    assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
+    assert_eq!(unsafe { libc::kill(id, signal) }, 0);
+}
+
+fn interrupt(child: &Child) {
+    send(child, libc::SIGINT);
 }
 
 #[test]
@@ -39,6 +43,24 @@ fn a_run_keeps_its_text_and_saves_its_state() {
     let both = [text, more].concat();
     let shorter = both.len().min(whole.len());
     assert_eq!(both[..shorter], whole[..shorter], "the state is that after the text");
+}
+
+#[test]
+fn other_signals_end_a_run_in_order_too() {
+    let lab = Lab::new();
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        let state = format!("state-{signal}");
+        let mut child = lab.start(&format!(
+            "run tiny.rwkv --vocab tiny.vocab --prompt x --ban-token 0 --save-state {state} --threads 1"
+        ));
+        drop(child.stdin.take());
+        let mut out = child.stdout.take().expect("a pipe");
+        out.read_exact(&mut [0; 64]).expect("some text");
+        send(&child, signal);
+        std::io::copy(&mut out, &mut std::io::sink()).expect("the rest");
+        assert_eq!(child.wait().expect("it ends").code(), Some(130), "signal {signal}");
+        assert!(lab.path(&state).is_file(), "signal {signal}");
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn states_of_others_are_refused() {
     lab.run("run tiny.rwkv --vocab tiny.vocab --state absent -p a")
         .fails(1, "state absent: cannot be read: ");
     lab.run("run tiny.rwkv --vocab tiny.vocab -p a --save-state no/where")
-        .fails(1, "--save-state no/where: nothing");
+        .fails(1, "--save-state no/where: cannot be written: ");
     lab.run("run tiny.rwkv --vocab tiny.vocab -p a --save-state .").fails(2, "is a directory");
 }
 
@@ -145,15 +145,56 @@ fn wrong_parameters() {
         lab.run(&format!("run tiny.rwkv --vocab tiny.vocab -p x -n 1 {args}")).fails(2, part);
     }
     lab.run_args(&["run", "tiny.rwkv", "--vocab", "tiny.vocab", "-p", "x", "--stop", ""])
-        .fails(2, "stop string 0 is empty");
+        .fails(2, "--stop is empty");
     lab.run("run tiny.rwkv -f absent").fails(1, "absent: cannot be opened: ");
-    lab.run("run tiny.rwkv -f .").fails(1, ".: cannot be read: ");
+    lab.run("run tiny.rwkv -f .").fails(2, ".: is a directory; expected a file with text");
     let world = lab
         .run("run tiny.rwkv --prompt hello -n 1")
         .fails(2, "but the model has only 272 tokens: the World vocabulary");
     assert!(world.stderr.starts_with("warning: "), "{}", world.stderr);
     let isa = lab.command(["run", "tiny.rwkv", "-p", "x"]).env("RWKV_ISA", "sse9").output().expect("it runs");
     support::Ended::new("RWKV_ISA=sse9", isa).fails(2, "instruction set \"sse9\" is not available here");
+}
+
+#[test]
+fn what_is_wrong_is_said_before_a_checkpoint_is_packed() {
+    let lab = Lab::new();
+    lab.checkpoint("large.safetensors", 1);
+    for (args, code, part) in [
+        ("run large.safetensors -p x --temperature -1", 2, "temperature is -1"),
+        ("run large.safetensors -p x --stop=", 2, "--stop is empty"),
+        ("run large.safetensors -p x --state absent", 1, "state absent: cannot be read"),
+        ("run large.safetensors -f .", 2, ".: is a directory"),
+        ("chat large.safetensors --top-p nan", 2, "top_p is NaN"),
+        ("chat large.safetensors --state .", 2, "state .: is no file"),
+        ("logits large.safetensors --tokens 1 --state absent", 1, "state absent: cannot be read"),
+        ("perplexity large.safetensors absent", 1, "absent: cannot be opened"),
+    ] {
+        let ended = lab.run(&format!("{args} --vocab tiny.vocab")).fails(code, part);
+        assert!(!ended.stderr.contains("packing"), "{args}: {}", ended.stderr);
+    }
+    assert!(!lab.path("large.u8.rwkv").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_and_links_stay_what_they_are() {
+    use std::os::unix::fs::symlink;
+
+    let lab = Lab::new();
+    symlink("/dev/null", lab.path("null")).expect("a link");
+    for (args, option) in [
+        ("run tiny.rwkv --vocab tiny.vocab -p x -n 1 --save-state null", "--save-state null"),
+        ("run tiny.rwkv --vocab tiny.vocab -p x -n 1 --trace-file null", "--trace-file null"),
+        ("logits tiny.rwkv --tokens 1 --output null", "--output null"),
+    ] {
+        lab.run(args).fails(2, &format!("{option}: is a device or a pipe"));
+    }
+    symlink("far", lab.path("link")).expect("a link");
+    lab.write("far", "old");
+    lab.run("run tiny.rwkv --vocab tiny.vocab -p x -n 1 --save-state link").ok();
+    assert!(lab.path("link").is_symlink());
+    lab.run("run tiny.rwkv --vocab tiny.vocab --state far -p y -n 1").ok();
 }
 
 #[test]

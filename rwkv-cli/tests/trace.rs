@@ -84,6 +84,7 @@ fn a_live_trace_shows_each_block_of_each_sweep() {
 fn a_trace_that_cannot_be_written_is_refused_at_once() {
     let lab = Lab::new();
     lab.run(&format!("{RUN} --trace-file nowhere/trace.json")).fails(1, "--trace-file nowhere/trace.json");
+    lab.run(&format!("{RUN} --trace-file .")).fails(2, "--trace-file .: is a directory");
     lab.run("run missing.rwkv --prompt a --trace-file trace.json").fails(1, "missing.rwkv");
     let left = std::fs::read_dir(lab.path(".")).expect("the folder").flatten();
     assert!(!left.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(".rwkv-trace")));

@@ -13,7 +13,7 @@ use rwkv_cache::{ReadAhead, Source};
 use rwkv_kernels::Codec;
 use rwkv_model::{
     ErrorKind, Feed, FinishReason, Logits, Model, ModelOptions, Request, Residency, SamplerParams, Scheduler,
-    SchedulerOptions, SessionEvent, State,
+    SchedulerOptions, SessionEvent, State, SubmitError,
 };
 use rwkv_pack::Pack;
 use support::random::{Numbers, config, hybrid};
@@ -201,6 +201,11 @@ fn a_session_that_outgrows_the_caches_fails_alone() {
     let scheduler =
         Scheduler::start(open(6 * block), SchedulerOptions { prefix_cache_bytes, sessions: 4, ..options() })
             .unwrap();
+    let too_long = request(Numbers::new(3).tokens(500, config.vocab), 1);
+    match submit(&scheduler, too_long) {
+        Err(SubmitError::Invalid(error)) => assert_eq!(error.kind(), ErrorKind::Budget, "{error}"),
+        _ => panic!("a prompt that never fits is taken"),
+    }
     let small = request(Numbers::new(1).tokens(20, config.vocab), 30);
     let expected = alone(&mut free, &small);
     let large = Request { max_tokens: None, ..request(Numbers::new(2).tokens(100, config.vocab), 0) };

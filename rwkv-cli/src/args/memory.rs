@@ -13,7 +13,7 @@ use crate::exit::Stop;
 pub struct MemoryArgs {
     /// A bound for the memory of the model, such as 512MiB or 4GB; what does not fit is read again for every token. `auto` takes
     /// what is available [default: auto]
-    #[arg(long, value_name = "SIZE|auto", value_parser = ram)]
+    #[arg(long, value_name = "SIZE|auto", value_parser = ram, allow_negative_numbers = true)]
     ram: Option<Ram>,
 
     /// Where the weights are: all in memory, streamed within --ram, or left to the page cache [default: auto]

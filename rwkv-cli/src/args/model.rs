@@ -46,7 +46,7 @@ pub struct ModelArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ThreadArgs {
     /// Threads that compute; results do not depend on it [default: all processors]
-    #[arg(long, value_name = "N", value_parser = thread_parser())]
+    #[arg(long, value_name = "N", value_parser = thread_parser(), allow_negative_numbers = true)]
     pub threads: Option<usize>,
 }
 

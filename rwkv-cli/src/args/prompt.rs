@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::console::Console;
+use crate::exit::Stop;
 
 /// A text to read.
 #[derive(Debug, Args)]
@@ -57,7 +58,18 @@ impl PromptSource {
         Ok(PromptSource { reader: Box::new(io::stdin().lock()), len: None, name: "stdin".into() })
     }
 
+    /// Checks early that there is something to open.
+    pub fn check(path: &Path) -> Result<()> {
+        let name = path.display();
+        let metadata = std::fs::metadata(path).with_context(|| format!("{name}: cannot be opened"))?;
+        match metadata.is_dir() {
+            true => Err(Stop::usage(format!("{name}: is a directory; expected a file with text"))),
+            false => Ok(()),
+        }
+    }
+
     fn file(path: &Path) -> Result<PromptSource> {
+        PromptSource::check(path)?;
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| format!("{name}: cannot be opened"))?;
         let metadata = file.metadata().with_context(|| format!("{name}: cannot be read"))?;

@@ -41,7 +41,7 @@ pub struct SamplingArgs {
     seed: Option<u64>,
 
     /// Never choose this token; may be repeated (0 is the end of text)
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
     ban_token: Vec<u32>,
 
     /// Add to the logit of a token; may be repeated
@@ -50,6 +50,12 @@ pub struct SamplingArgs {
 }
 
 impl SamplingArgs {
+    /// Checks what can be checked before there is a model, which may have to be packed first.
+    pub fn check(&self) -> Result<()> {
+        Sampler::new(self.params(SamplerParams::default(), 0), usize::MAX)?;
+        Ok(())
+    }
+
     /// A sampler with these parameters where given, and those of `base` where not. Each `round` has its own random numbers.
     pub fn sampler(
         &self,
@@ -58,8 +64,13 @@ impl SamplingArgs {
         vocabulary: &Vocabulary,
         round: u64,
     ) -> Result<Sampler> {
+        let sampler = Sampler::new(self.params(base, round), model.config().vocab)?;
+        Ok(sampler.uncounted(|id| vocabulary.token_bytes(id).is_some_and(is_uncounted_text)))
+    }
+
+    fn params(&self, base: SamplerParams, round: u64) -> SamplerParams {
         let base = if self.greedy { SamplerParams::greedy() } else { base };
-        let params = SamplerParams {
+        SamplerParams {
             temperature: self.temperature.unwrap_or(base.temperature),
             top_p: self.top_p.unwrap_or(base.top_p),
             top_k: self.top_k.unwrap_or(base.top_k),
@@ -69,9 +80,7 @@ impl SamplingArgs {
             seed: self.seed.map(|seed| seed.wrapping_add(round)),
             logit_bias: self.logit_bias.clone(),
             banned: self.ban_token.clone(),
-        };
-        let sampler = Sampler::new(params, model.config().vocab)?;
-        Ok(sampler.uncounted(|id| vocabulary.token_bytes(id).is_some_and(is_uncounted_text)))
+        }
     }
 }
 

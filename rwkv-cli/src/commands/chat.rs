@@ -11,7 +11,9 @@ use rwkv_model::ModelOptions;
 
 use crate::args::{ModelArgs, SamplingArgs, VocabularyArgs};
 use crate::console::Console;
+use crate::exit::Stop;
 use crate::interrupt::Interruptible;
+use crate::session::check_readable;
 use crate::template::{Think, clean};
 use conversation::Conversation;
 use input::Input;
@@ -29,7 +31,7 @@ Without a terminal, each line of stdin is a message, and stdout gets the answers
 
 Examples:
   rwkv chat rwkv7-g1-1.5b.pth
-  rwkv chat model.rwkv --think short --system 'You are a helpful librarian.'
+  rwkv chat model.rwkv --think=short --system 'You are a helpful librarian.'
   echo 'Why is the sky blue?' | rwkv chat model.rwkv --quiet";
 
 const COMMANDS: &str = "\
@@ -46,7 +48,7 @@ pub struct ChatArgs {
     vocabulary: VocabularyArgs,
 
     /// What the model is told before the conversation
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
 
     /// Whether the model thinks before it answers
@@ -110,6 +112,14 @@ impl Line<'_> {
 
 /// Runs `rwkv chat`.
 pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
+    // Before a checkpoint is packed, which takes long.
+    if args.stop.iter().any(String::is_empty) {
+        return Err(Stop::usage("--stop is empty; expected a text"));
+    }
+    if let Some(path) = &args.state {
+        check_readable(path)?;
+    }
+    args.sampling.check()?;
     let vocabulary = args.vocabulary.load_for(&args.model)?;
     let model = args.model.open(console, ModelOptions::default())?;
     vocabulary.warn_unless_fit(model.config().vocab, console);
@@ -151,7 +161,10 @@ pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
         // At a terminal the user can do something about it.
         match done {
             Err(error) if input.is_terminal() && !crate::exit::is_closed_pipe(&error) => {
-                crate::console::error(&error)
+                crate::console::error(&error);
+                if conversation::is_out_of_memory(&error) {
+                    console.note("(/reset forgets the conversation and makes room; --kv-ram gives more)");
+                }
             }
             done => done?,
         }

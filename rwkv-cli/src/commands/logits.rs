@@ -16,7 +16,7 @@ use crate::exit::Stop;
 use crate::interrupt::Interruptible;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::session::{Session, check_writable};
+use crate::session::{Session, check_readable, check_writable};
 use capture::{Capture, SharedSink, What};
 use tensor_file::TensorFile;
 
@@ -34,8 +34,8 @@ position of a token, counted from the beginning of the state, and where it is no
 The split into steps and the number of threads change no bit of the result.
 
 Examples:
-  rwkv logits model.pth --codec f32 --tokens 510,12,99 --all --output logits.safetensors
-  rwkv logits model.rwkv --prompt 'Hello' --all --capture embeddings,attention --output inside.safetensors
+  rwkv logits model.pth --codec f32 --tokens 510,12,99 --all -o logits.safetensors
+  rwkv logits model.rwkv --prompt 'Hello' --all --capture embeddings -o inside.safetensors
   rwkv logits model.rwkv --prompt 'The Eiffel tower is in' | jq '.logits[0] | max'";
 
 /// Arguments of `rwkv logits`.
@@ -93,6 +93,9 @@ pub fn run(args: &LogitsArgs, console: Console) -> Result<()> {
     if let Some(path) = &args.output {
         check_writable("--output", path)?;
     }
+    if let Some(path) = &args.state {
+        check_readable(path)?;
+    }
     let chunk = if args.step { 1 } else { args.chunk };
     let (mut tokens, text) = match &args.tokens {
         Some(tokens) => (tokens.clone(), None),
@@ -107,9 +110,18 @@ pub fn run(args: &LogitsArgs, console: Console) -> Result<()> {
     // A budget may have room for fewer rows.
     let chunk = chunk.min(model.chunk_rows());
     let vocab = model.config().vocab;
-    if let Some(vocabulary) = text {
-        vocabulary.warn_unless_fit(vocab, console);
-        vocabulary.check(&tokens, vocab)?;
+    match text {
+        Some(vocabulary) => {
+            vocabulary.warn_unless_fit(vocab, console);
+            vocabulary.check(&tokens, vocab)?;
+        }
+        None => {
+            if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocab) {
+                return Err(Stop::usage(format!(
+                    "token {token} is not in the model's vocabulary of {vocab}"
+                )));
+            }
+        }
     }
     let mut session = match &args.state {
         Some(path) => Session::load(path, model.identity())?,

@@ -85,8 +85,12 @@ pub fn run(args: &PackArgs, console: Console) -> Result<()> {
         None => model_file::default_name(&args.checkpoint, args.codec),
     };
     check_output(&args.checkpoint, &out, args.force)?;
-    let recipe =
-        Recipe { codec: args.codec, overrides: args.codec_for.clone(), tokenizer: args.tokenizer.clone() };
+    let recipe = Recipe {
+        codec: args.codec,
+        overrides: args.codec_for.clone(),
+        tokenizer: args.tokenizer.clone(),
+        replace: args.force,
+    };
     let report = recipe.pack(&checkpoint, &out, console)?;
     if args.json {
         let mut output = Output::stdout();

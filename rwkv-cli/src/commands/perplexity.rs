@@ -84,6 +84,10 @@ pub struct PerplexityArgs {
 /// Runs `rwkv perplexity`.
 pub fn run(args: &PerplexityArgs, console: Console) -> Result<()> {
     let vocabulary = args.vocabulary.load_for(&args.model)?;
+    // Before a checkpoint is packed, which takes long.
+    for path in args.files.iter().filter(|path| *path != Path::new("-")) {
+        PromptSource::check(path)?;
+    }
     let mut options = ModelOptions::default().all_logits(true);
     if let Some(chunk) = args.chunk {
         options = options.chunk_rows(chunk as usize);

@@ -204,7 +204,7 @@ pub fn run(args: &PlanArgs, console: Console) -> Result<()> {
         line("  keys, values", format!("{most}, {} for each token", memory(report.kv_bytes_per_token)))?;
     }
     let (read, swept) = (DecimalBytes(report.read_bytes_per_token), DecimalBytes(report.bytes_per_sweep));
-    line("read per token", format!("{read} of {swept}"))?;
+    line("read per token", format!("{read}; a sweep goes over {swept}"))?;
     if let Some(probed) = &report.probed {
         if let (Some(io), Some(disk)) = (&probed.io, probed.disk_gb_per_s) {
             line("disk", format!("{disk:.2} GB/s, {io}"))?;

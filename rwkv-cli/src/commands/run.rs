@@ -23,7 +23,7 @@ use crate::feed::feed_text;
 use crate::interrupt::Interruptible;
 use crate::meter::{Meter, Watch};
 use crate::output::Output;
-use crate::session::{Session, Tail, check_writable};
+use crate::session::{self, Session, Tail, check_writable};
 use crate::statistics::Statistics;
 use crate::trace::Tracer;
 use crate::vocabulary::Vocabulary;
@@ -101,7 +101,7 @@ pub struct RunArgs {
 struct Report<'a> {
     text: String,
     tokens: &'a [u32],
-    /// `end`, `stop`, `length` or `interrupted`.
+    /// `end`, `stop`, `length`, `memory` or `interrupted`.
     finish: &'static str,
     prompt_tokens: u64,
     seed: u64,
@@ -160,9 +160,17 @@ fn follow(
     console: Console,
     tracer: Option<&Tracer>,
 ) -> Result<()> {
+    // Before a checkpoint is packed, which takes long.
     if let Some(path) = &args.save_state {
         check_writable("--save-state", path)?;
     }
+    if let Some(path) = &args.state {
+        session::check_readable(path)?;
+    }
+    if args.stop.iter().any(String::is_empty) {
+        return Err(Stop::usage("--stop is empty; expected a text"));
+    }
+    args.sampling.check()?;
     let vocabulary = args.vocabulary.load_for(&args.model)?;
     let mut options = ModelOptions::default();
     let has_terminal = console.shows_progress() && io::IsTerminal::is_terminal(&io::stdout());
@@ -305,7 +313,7 @@ impl Run<'_> {
                 ControlFlow::Continue(())
             }
         };
-        let generated = model.generate(&mut session.state, rest, sampler, &options, &mut on_event)?;
+        let generated = model.generate(&mut session.state, rest, sampler, &options, &mut on_event);
         let end = Instant::now();
         if let Some(meter) = meter {
             written = written.and(meter.end(&mut output));
@@ -317,6 +325,8 @@ impl Run<'_> {
             let ended = output.end_line();
             written = written.and(ended);
         }
+        // What was written so far is a line of its own.
+        let generated = generated?;
         let is_interrupted = section.requested();
         // Without a token, the prompt may not have been read to its end.
         if generated.tokens.is_empty() && is_interrupted {
@@ -337,9 +347,13 @@ impl Run<'_> {
             prompt_tokens_per_s: per_second(self.prompt_tokens, self.before + (first_token - begin)),
             tokens_per_s: per_second(after_first, end - first_token),
         };
+        if generated.finish == FinishReason::Memory {
+            self.console.warn("the memory for keys and values is full; --kv-ram gives more, --attention window:N needs less");
+        }
+        let count = report.tokens.len();
         self.console.note(format_args!(
-            "{} tokens, {:.1}/s, after {} of prompt, {:.1}/s ({})",
-            report.tokens.len(),
+            "{count} token{}, {:.1}/s, after {} of prompt, {:.1}/s ({})",
+            if count == 1 { "" } else { "s" },
             report.tokens_per_s,
             report.prompt_tokens,
             report.prompt_tokens_per_s,
@@ -365,6 +379,7 @@ fn finish(generated: &Generated) -> &'static str {
         FinishReason::StopToken(_) => "end",
         FinishReason::StopString(_) => "stop",
         FinishReason::Length => "length",
+        FinishReason::Memory => "memory",
         _ => "interrupted",
     }
 }

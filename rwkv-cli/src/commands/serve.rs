@@ -1,6 +1,6 @@
 //! `rwkv serve`: answer over HTTP.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,12 @@ Examples:
   rwkv serve rwkv7-g1-1.5b.pth
   rwkv serve model.rwkv --ram 4GiB --sessions 4 --state-dir states
   RWKV_API_KEY=secret rwkv serve model.rwkv --host 0.0.0.0 --port 80
-  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'";
+  curl localhost:8080/v1/completions -d '{\"prompt\":\"Once upon a time\",\"max_tokens\":50}'";
+
+/// Reads an address, or the name that every machine has for itself.
+fn address(text: &str) -> Result<IpAddr, std::net::AddrParseError> {
+    if text == "localhost" { Ok(Ipv4Addr::LOCALHOST.into()) } else { text.parse() }
+}
 
 /// Arguments of `rwkv serve`.
 #[derive(Debug, Args)]
@@ -35,15 +40,15 @@ pub struct ServeArgs {
     pub vocabulary: VocabularyArgs,
 
     /// Address to listen at
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", value_parser = address)]
     pub host: IpAddr,
 
     /// Port to listen at; 0 takes a free one and says which
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    #[arg(long, value_name = "PORT", default_value_t = 8080, allow_negative_numbers = true)]
     pub port: u16,
 
     /// What the model is called in answers [default: the name of its file]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub name: Option<String>,
 
     /// Only answer requests that carry this key as `Authorization: Bearer KEY`. The environment variable keeps it out of the

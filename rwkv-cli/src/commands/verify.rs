@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::console::{self, Console};
 use crate::exit::Stop;
+use crate::model_file;
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -73,6 +74,9 @@ struct Good {
 }
 
 fn verify(path: &Path, console: Console) -> Result<Good> {
+    if model_file::is_demo(path) {
+        return verify(&model_file::resolve(path, None, console)?, console);
+    }
     let format = FileFormat::detect(path)?;
     if format == FileFormat::Pack {
         let pack = Pack::open(path)?;

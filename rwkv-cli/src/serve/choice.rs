@@ -100,7 +100,7 @@ impl Choice {
 /// The `finish_reason` of an end.
 pub fn finish_reason(reason: FinishReason) -> &'static str {
     match reason {
-        FinishReason::Length | FinishReason::TimeLimit => "length",
+        FinishReason::Length | FinishReason::TimeLimit | FinishReason::Memory => "length",
         _ => "stop",
     }
 }

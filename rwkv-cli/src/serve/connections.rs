@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(unix)]
-use anyhow::Context;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 
 use crate::commands::serve::LimitArgs;
+use crate::interrupt::Signals;
 
 /// How long a connection may take to send the head of a request, the first one or a further one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,17 +26,17 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// Waits for Ctrl-C and SIGTERM from now on.
+    /// Waits for Ctrl-C, SIGTERM and SIGHUP from now on.
     ///
     /// # Errors
     /// The system refuses.
     pub fn on_signal() -> Result<Stop> {
         let (sender, receiver) = watch::channel(false);
-        let mut terminate = terminations()?;
+        let mut signals = Signals::listen().context("signals cannot be waited for")?;
         tokio::spawn(async move {
             tokio::select! {
                 _ = tokio::signal::ctrl_c() => {}
-                () = terminate.recv() => {}
+                () = signals.next() => {}
             }
             sender.send_replace(true);
             // Kept, so that whoever asks later hears of it.
@@ -87,36 +86,4 @@ pub async fn serve(listener: TcpListener, router: Router, limits: &LimitArgs, st
     }
     drop(listener);
     connections.shutdown().await;
-}
-
-#[cfg(unix)]
-struct Terminations(tokio::signal::unix::Signal);
-
-#[cfg(unix)]
-fn terminations() -> Result<Terminations> {
-    let kind = tokio::signal::unix::SignalKind::terminate();
-    tokio::signal::unix::signal(kind).map(Terminations).context("SIGTERM cannot be waited for")
-}
-
-#[cfg(unix)]
-impl Terminations {
-    async fn recv(&mut self) {
-        self.0.recv().await;
-    }
-}
-
-/// Elsewhere nothing is like SIGTERM.
-#[cfg(not(unix))]
-struct Terminations;
-
-#[cfg(not(unix))]
-fn terminations() -> Result<Terminations> {
-    Ok(Terminations)
-}
-
-#[cfg(not(unix))]
-impl Terminations {
-    async fn recv(&mut self) {
-        std::future::pending::<()>().await;
-    }
 }

@@ -100,7 +100,7 @@ impl Fields {
     /// Takes a whole number within bounds. `3.0` is one.
     pub fn integer(&mut self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, ApiError> {
         let expected = match (*range.start(), *range.end()) {
-            (least, u64::MAX) => format!("a whole number of at least {least}"),
+            (least, u64::MAX) => format!("a whole number of at least {least}, of 64 bits"),
             (least, most) => format!("a whole number from {least} to {most}"),
         };
         self.take_as(name, &expected, |value| whole(&value).filter(|n| range.contains(n)).ok_or(value))
@@ -247,7 +247,7 @@ mod tests {
         let error = fields(r#"{"n":-1}"#).integer("n", 1..=16).unwrap_err();
         assert_eq!(message(error), "n is -1; expected a whole number from 1 to 16");
         let error = fields(r#"{"n":1.5}"#).integer("n", 0..=u64::MAX).unwrap_err();
-        assert_eq!(message(error), "n is 1.5; expected a whole number of at least 0");
+        assert_eq!(message(error), "n is 1.5; expected a whole number of at least 0, of 64 bits");
         let error = fields(r#"{"t":"hot"}"#).number("t", 0.0..=2.0).unwrap_err();
         assert_eq!(message(error), "t is \"hot\"; expected a number from 0 to 2");
         let error = fields(&format!("{{\"t\":\"{}\"}}", "é".repeat(500))).flag("t").unwrap_err();

@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use anyhow::Result;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use subtle::ConstantTimeEq;
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use super::app::App;
 use super::error::ApiError;
@@ -38,7 +38,9 @@ impl Guard {
         if let Some(key) = &key
             && (key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()))
         {
-            return Err(Stop::usage("--api-key: expected letters, digits and signs, without blanks"));
+            return Err(Stop::usage(
+                "--api-key, or RWKV_API_KEY: expected letters, digits and signs, without blanks, and at least one",
+            ));
         }
         let origins = args.cors_origin.iter().map(|origin| read_origin(origin)).collect::<Result<_>>()?;
         Ok(Guard { key, origins, is_loopback: args.host.is_loopback() })
@@ -57,11 +59,8 @@ impl Guard {
         let layer = CorsLayer::new()
             .allow_origin(AllowOrigin::list(self.origins.clone()))
             .allow_methods([Method::GET, Method::POST, Method::DELETE])
-            .allow_headers([
-                header::AUTHORIZATION,
-                header::CONTENT_TYPE,
-                HeaderName::from_static("x-requested-with"),
-            ])
+            // Clients tell what they are in headers of their own. Which origins may ask is a list.
+            .allow_headers(AllowHeaders::mirror_request())
             .expose_headers([header::RETRY_AFTER]);
         Some(layer)
     }

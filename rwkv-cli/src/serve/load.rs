@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rwkv_model::{ModelOptions, Scheduler, SchedulerOptions, TokenBytes};
 use tokio::task::JoinHandle;
 
 use super::app::{App, Loaded};
-use crate::model_file::DEMO;
+use crate::model_file::{self, DEMO};
 
 /// Packs the model if it must be, opens it, and gives it to the server.
 pub fn start(app: App) -> JoinHandle<Result<()>> {
@@ -27,7 +27,7 @@ fn load(app: &App) -> Result<()> {
     let name = match &args.name {
         Some(name) => name.clone(),
         None if args.model.is_demo() => DEMO.to_owned(),
-        None => pack.file_stem().context("the model's file has no name")?.to_string_lossy().into_owned(),
+        None => model_file::pack_name(args.model.named()?, args.model.codec)?,
     };
     let token_bytes: TokenBytes = {
         let vocabulary = Arc::clone(&vocabulary);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use rwkv_model::{FinishReason, Request, SessionEvent, Sink, SubmitError, Ticket};
+use rwkv_model::{ErrorKind, FinishReason, Request, SessionEvent, Sink, SubmitError, Ticket};
 use tokio::sync::mpsc;
 
 use super::app::Loaded;
@@ -68,6 +68,9 @@ impl Sessions {
             return Ok(None);
         }
         match self.events.recv().await {
+            Some((_, SessionEvent::Failed(error))) if error.kind() == ErrorKind::Budget => {
+                Err(ApiError::unavailable("other sessions take the memory for keys and values", "memory"))
+            }
             Some((_, SessionEvent::Failed(error))) => {
                 let causes = format!("{:#}", anyhow::Error::new(error.clone()));
                 tracing::error!(error = causes, "a session failed");
@@ -109,6 +112,9 @@ fn check(reason: FinishReason) -> Result<(), ApiError> {
 fn refused(error: SubmitError) -> ApiError {
     match error {
         SubmitError::QueueFull => ApiError::unavailable("the queue is full", "queue_full"),
+        SubmitError::Invalid(error) if error.kind() == ErrorKind::Budget => {
+            ApiError::invalid(error.to_string()).code("context_length_exceeded")
+        }
         SubmitError::Invalid(error) => ApiError::invalid(error.to_string()),
         _ => ApiError::unavailable("the server is shutting down", "shutting_down"),
     }

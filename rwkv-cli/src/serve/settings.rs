@@ -88,10 +88,14 @@ impl Settings {
 }
 
 fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let mut is_list = false;
     let stops = match fields.take("stop") {
         None => return Ok(Vec::new()),
         Some(Value::String(stop)) => vec![Value::String(stop)],
-        Some(Value::Array(stops)) => stops,
+        Some(Value::Array(stops)) => {
+            is_list = true;
+            stops
+        }
         Some(other) => return Err(wrong("stop".into(), &other, "a string or a list of strings")),
     };
     if stops.len() > MOST_STOPS {
@@ -102,7 +106,8 @@ fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
         Value::String(stop) if (1..=MOST_STOP_BYTES).contains(&stop.len()) => Ok(stop),
         other => {
             let expected = format!("a string of 1 to {MOST_STOP_BYTES} bytes");
-            Err(wrong(format!("stop[{index}]"), &other, &expected))
+            let path = if is_list { format!("stop[{index}]") } else { "stop".to_owned() };
+            Err(wrong(path, &other, &expected))
         }
     };
     stops.into_iter().enumerate().map(check).collect()

@@ -125,7 +125,7 @@ impl States {
         Session::load(&self.path(name), model).map_err(|error| {
             tracing::warn!(%name, error = format!("{error:#}"), "state not loaded");
             let message =
-                format!("state {name:?} cannot be used: it belongs to another model, or is damaged");
+                format!("state \"{name}\" cannot be used: it belongs to another model, or is damaged");
             ApiError::field("state", message).code("state_unusable")
         })
     }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use rwkv_model::pack::NewFile;
 use rwkv_model::{Block, Stage, StageKind, SweepRows};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 
 use super::Read;
-use crate::directories;
+use crate::session::check_writable;
 
 /// The one process.
 const PROCESS: u32 = 1;
@@ -21,7 +21,7 @@ const MODEL: usize = 0;
 /// A file that is written beside its name, and gets that in the end.
 pub struct ChromeTrace {
     path: PathBuf,
-    out: BufWriter<NamedTempFile>,
+    out: BufWriter<NewFile>,
     start: Instant,
     /// The first error. Nothing is written after it.
     failed: Option<std::io::Error>,
@@ -53,8 +53,9 @@ impl ChromeTrace {
     /// # Errors
     /// No file can be made beside `path`.
     pub fn create(path: &Path) -> Result<ChromeTrace> {
-        let file = directories::file_beside(path, ".rwkv-trace-")
-            .with_context(|| format!("--trace-file {}: nothing can be written there", path.display()))?;
+        check_writable("--trace-file", path)?;
+        let file = NewFile::create(path, "trace")
+            .with_context(|| format!("--trace-file {}: cannot be written", path.display()))?;
         let mut trace = ChromeTrace {
             path: path.to_owned(),
             out: BufWriter::with_capacity(1 << 16, file),
@@ -138,8 +139,7 @@ impl ChromeTrace {
             return Err(error).context(context);
         }
         let file = self.out.into_inner().map_err(|error| error.into_error()).context(context.clone())?;
-        file.persist(&self.path).map_err(|error| error.error).context(context)?;
-        Ok(())
+        file.commit().context(context)
     }
 
     /// A slice around the stages of a block.

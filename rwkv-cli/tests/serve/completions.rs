@@ -18,6 +18,38 @@ fn greedy(prompt: Value, more: Value) -> Value {
 }
 
 #[test]
+fn answers_end_where_keys_and_values_have_no_room() {
+    let lab = crate::support::Lab::new();
+    lab.hybrid("x.rwkv");
+    let server = Server::of_model(lab, "x.rwkv --vocab tiny.vocab --sessions 3 --kv-ram 100KB");
+    server.wait_for("ready: ");
+    let path = "/v1/completions";
+    let whole = server.post(path, greedy(json!("hello"), json!({ "max_tokens": null }))).ok();
+    assert_eq!(whole["choices"][0]["finish_reason"], "length");
+    let most = whole["usage"]["completion_tokens"].as_u64().expect("a number");
+    assert!(most > 60, "{most} tokens");
+    // Together they get as much, one after another.
+    let all = server.post(path, greedy(json!("hello"), json!({ "max_tokens": null, "n": 3 }))).ok();
+    for choice in all["choices"].as_array().expect("a list") {
+        assert_eq!(choice["finish_reason"], "length");
+    }
+    let first = all["choices"][0]["text"].as_str().expect("a text");
+    assert_eq!(first, whole["choices"][0]["text"], "the one that came first had all of the room");
+    let long = server.post(path, greedy(json!("a".repeat(5000)), json!({})));
+    long.fails(400, None, "keys and values have room for");
+    assert_eq!(long.json()["error"]["code"], "context_length_exceeded");
+}
+
+#[test]
+fn scores_of_prompts_have_a_limit() {
+    let server = Server::start("");
+    let more = json!({ "echo": true, "logprobs": 20, "max_tokens": 0 });
+    let long = server.post("/v1/completions", greedy(json!(vec![98; 4000]), more.clone()));
+    long.fails(400, Some("logprobs"), "84000 log probabilities of prompts are asked for");
+    server.post("/v1/completions", greedy(json!(vec![98; 400]), more)).ok();
+}
+
+#[test]
 fn a_completion_is_what_the_program_runs() {
     let server = Server::start("");
     let answer = server.post("/v1/completions", greedy(json!("hello"), json!({ "max_tokens": 12 }))).ok();

@@ -101,13 +101,16 @@ fn a_preflight_needs_no_key() {
     let headers = [
         ("Origin", "https://app.example"),
         ("Access-Control-Request-Method", "POST"),
-        ("Access-Control-Request-Headers", "authorization,content-type"),
+        ("Access-Control-Request-Headers", "authorization,content-type,x-stainless-os"),
     ];
     let preflight = server.request("OPTIONS", "/v1/chat/completions", &headers, b"");
     assert_eq!(preflight.status, 200, "{}", preflight.text());
     assert_eq!(preflight.header("access-control-allow-origin"), Some("https://app.example"));
     let allowed = preflight.header("access-control-allow-headers").expect("headers").to_lowercase();
-    assert!(allowed.contains("authorization") && allowed.contains("content-type"), "{allowed}");
+    assert!(
+        ["authorization", "content-type", "x-stainless-os"].iter().all(|name| allowed.contains(name)),
+        "{allowed}"
+    );
     assert!(preflight.header("access-control-allow-methods").expect("methods").contains("POST"));
     let health = server.request("GET", "/health", &headers[..1], b"");
     assert_eq!(

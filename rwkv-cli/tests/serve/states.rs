@@ -127,7 +127,7 @@ fn states_that_cannot_be_used_are_refused() {
         Some("prompt"),
         "expected one",
     );
-    server.post("/v1/states", json!({ "prompt": "x" })).fails(400, Some("name"), "letters");
+    server.post("/v1/states", json!({ "prompt": "x" })).fails(400, Some("name"), "is missing");
     let many = greedy(json!({ "prompt": "x", "n": 2, "save_state": "a" }));
     server.post("/v1/completions", many).fails(400, Some("save_state"), "one choice");
 }

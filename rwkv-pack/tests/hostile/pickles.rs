@@ -9,6 +9,12 @@ use crate::{Case, run};
 /// A pickle up to the count of a storage, which comes next.
 const LONG_STORAGE: &[u8] = b"\x80\x02(X\x07\0\0\0storagectorch\nHalfStorage\nX\x01\0\0\x000X\x03\0\0\0cpu";
 
+/// Longer than any number of a storage.
+const LONG_KEY: &str = match str::from_utf8(&[b'0'; 257]) {
+    Ok(key) => key,
+    Err(_) => panic!("digits"),
+};
+
 #[test]
 fn pickles() {
     let storages = || [("0", numbers(8))];
@@ -172,6 +178,12 @@ fn pickles() {
         ),
         ("no digits", raw(&[LONG_STORAGE, b"\x8a\x00tQ."].concat()), Unsupported, "holds a storage"),
         ("negative storage", tensor(&|it| it.count = -4), Malformed, "a storage of -4 elements"),
+        (
+            "long storage key",
+            tensor(&|it| it.key = LONG_KEY),
+            Malformed,
+            "a key of 257 bytes, expected at most 256",
+        ),
         ("storage path", tensor(&|it| it.key = "../data/0"), Malformed, "is not in the archive"),
         ("untyped", tensor(&|it| it.class = "UntypedStorage"), Malformed, "without an element type"),
         ("type of type", tensor(&|it| it.dtype = Some("FloatStorage")), Malformed, "without an element type"),

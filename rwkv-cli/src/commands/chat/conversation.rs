@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Result;
-use rwkv_model::{Event, GenerateOptions, Model, Sampler, SamplerParams};
+use rwkv_model::{
+    ErrorKind, Event, FinishReason, GenerateOptions, Model, ModelError, Sampler, SamplerParams,
+};
 
 use super::ChatArgs;
 use crate::console::Console;
 use crate::demo;
-use crate::exit::Stop;
 use crate::interrupt::Interruptible;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -35,9 +36,6 @@ impl<'a> Conversation<'a> {
         vocabulary: Vocabulary,
         console: Console,
     ) -> Result<Conversation<'a>> {
-        if args.stop.iter().any(String::is_empty) {
-            return Err(Stop::usage("--stop is empty; expected a text"));
-        }
         let session = Session::new(model.new_state());
         let conversation = Conversation { args, model, vocabulary, session, answers: 0, console };
         conversation.sampler()?;
@@ -129,8 +127,16 @@ impl<'a> Conversation<'a> {
             }
         };
         let generated =
-            self.model.generate(&mut self.session.state, prompt, &mut sampler, &options, &mut on_event)?;
-        said.and(speech.end())?;
+            self.model.generate(&mut self.session.state, prompt, &mut sampler, &options, &mut on_event);
+        // What was said so far is a line of its own.
+        let said = said.and(speech.end());
+        let generated = generated?;
+        said?;
+        if generated.finish == FinishReason::Memory {
+            self.console.note(
+                "(the memory for keys and values is full: /reset forgets the conversation, --kv-ram gives more)",
+            );
+        }
         if section.requested() {
             self.console.note("(stopped)");
         }
@@ -152,6 +158,11 @@ impl<'a> Conversation<'a> {
         }
         self.args.stop.iter().map(|stop| stop.as_bytes().to_vec()).collect()
     }
+}
+
+/// Whether keys and values had no room.
+pub fn is_out_of_memory(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<ModelError>().is_some_and(|error| error.kind() == ErrorKind::Budget)
 }
 
 /// An answer on its way to the user.

@@ -4,17 +4,15 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use rwkv_model::pack::NewFile;
 use serde_json::{Map, Value, json};
-use tempfile::NamedTempFile;
-
-use crate::directories;
 
 /// A safetensors file of F32 tensors, which are written piece by piece in any order. What is never written is zero.
 ///
 /// It takes its name when it is finished, so that nothing half-written is ever seen under it.
 #[derive(Debug)]
 pub struct TensorFile {
-    file: NamedTempFile,
+    file: NewFile,
     path: PathBuf,
     places: HashMap<String, Place>,
     bytes: Vec<u8>,
@@ -49,7 +47,7 @@ impl TensorFile {
         let data = 8 + header.len() as u64;
         places.values_mut().for_each(|place| place.begin += data);
 
-        let file = directories::file_beside(path, ".rwkv-logits-").with_context(|| unwritable(path))?;
+        let file = NewFile::create(path, "logits").with_context(|| unwritable(path))?;
         let begin = |mut file: &File| -> io::Result<()> {
             file.write_all(&(header.len() as u64).to_le_bytes())?;
             file.write_all(header.as_bytes())?;
@@ -81,9 +79,7 @@ impl TensorFile {
     /// Gives the file its name.
     pub fn finish(self) -> Result<()> {
         let TensorFile { file, path, .. } = self;
-        let synced = file.as_file().sync_all();
-        let named = synced.and_then(|()| file.persist(&path).map_err(|error| error.error));
-        named.map(|_: File| ()).with_context(|| unwritable(&path))
+        file.commit().with_context(|| unwritable(&path))
     }
 }
 

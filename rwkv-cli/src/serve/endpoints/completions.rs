@@ -15,6 +15,9 @@ use crate::serve::scored::{Scored, characters_begun, columns};
 use crate::serve::settings::{MOST_CHOICES, MOST_LOGPROBS, Settings};
 use crate::vocabulary::Vocabulary;
 
+/// The most log probabilities of prompts in a request: all of them are in memory until the answer is written, some 400 bytes each.
+const MOST_SCORES: usize = 1 << 16;
+
 /// `POST /v1/completions`.
 pub async fn completions(State(app): State<App>, mut fields: Fields) -> Result<Response, ApiError> {
     let loaded = app.loaded()?;
@@ -46,6 +49,7 @@ pub async fn completions(State(app): State<App>, mut fields: Fields) -> Result<R
     }
     fields.refuse("suffix", |value| value == "", "the model reads forwards only")?;
     let start = app.start(settings.state.as_ref()).await?;
+    let mut scores = 0;
     let mut requests = Vec::new();
     let mut echoes = Vec::new();
     for (index, prompt) in prompts.iter().enumerate() {
@@ -55,6 +59,16 @@ pub async fn completions(State(app): State<App>, mut fields: Fields) -> Result<R
         let ids = if start.state.is_none() { from_the_beginning(ids) } else { ids };
         if ids.is_empty() {
             return Err(ApiError::field(param, "the prompt is empty, and the text of the state has ended"));
+        }
+        if let (true, Some(count)) = (echo, logprobs) {
+            scores += settings.n * ids.len() * (count + 1);
+            if scores > MOST_SCORES {
+                let message = format!(
+                    "{scores} log probabilities of prompts are asked for, {} for a token; expected at most {MOST_SCORES} in a request",
+                    count + 1
+                );
+                return Err(ApiError::field("logprobs", message));
+            }
         }
         for choice in 0..settings.n {
             echoes.push(echo.then(|| Echo::new(loaded, &own, ids.len())));

@@ -44,7 +44,8 @@ pub async fn delete(State(app): State<App>, Segment(name): Segment) -> Result<Js
 pub async fn save(State(app): State<App>, mut fields: Fields) -> Result<Json<Value>, ApiError> {
     let loaded = app.loaded()?;
     let states = Arc::clone(app.states()?);
-    let name = StateName::new(&fields.text("name")?.unwrap_or_default(), "name")?;
+    let name = StateName::take(&mut fields, "name")?;
+    let name = name.ok_or_else(|| ApiError::field("name", "name is missing"))?;
     let from = StateName::take(&mut fields, "state")?;
     let prompts = Prompt::read_all(fields.required("prompt")?, "prompt")?;
     let [prompt] = prompts.as_slice() else {

@@ -27,11 +27,13 @@ pub async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Js
         Value::Array(list) if list.is_empty() => Vec::new(),
         list @ Value::Array(_) => match Prompt::read_all(list, "tokens")?.as_slice() {
             [prompt @ Prompt::Tokens(_)] => prompt.tokens(loaded, "tokens")?,
-            _ => {
-                return Err(ApiError::field(
-                    "tokens",
-                    "tokens is a list of lists; expected a list of tokens",
-                ));
+            prompts => {
+                let what = match prompts {
+                    [Prompt::Text(_), ..] => "texts",
+                    _ => "lists",
+                };
+                let message = format!("tokens is a list of {what}; expected a list of tokens");
+                return Err(ApiError::field("tokens", message));
             }
         },
         other => return Err(wrong("tokens".into(), &other, "a list of tokens")),

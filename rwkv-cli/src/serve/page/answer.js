@@ -2,6 +2,14 @@
 
 import { ApiError, events, request } from "./api.js";
 
+// A page that goes away breaks off its answers, and the browser calls that a network error.
+const LEAVING_MS = 2000;
+let leaving = false;
+addEventListener("beforeunload", () => {
+  leaving = true;
+  setTimeout(() => (leaving = false), LEAVING_MS);
+});
+
 // What a conversation asks of the server. Empty settings are left out, so the server's own defaults hold.
 function body(chat, model) {
   const { system, stop, ...numbers } = chat.settings;
@@ -50,8 +58,8 @@ export async function answer(chat, message, model, { signal, onChange }) {
     }
     if (!done && !message.finish) throw new ApiError("The connection ended before the answer did.");
   } catch (error) {
-    if (error.name === "AbortError") message.finish = "stopped";
-    else message.error = error.message || "The connection was lost.";
+    if (error.name === "AbortError" || leaving) message.finish = "stopped";
+    else message.error = error instanceof ApiError ? error.message : "The connection was lost.";
   }
   const tokens = message.usage?.completion_tokens ?? pieces;
   message.stats = {

@@ -99,7 +99,11 @@ export class Chat {
   open(chat) {
     this.chat = chat;
     const form = byId("settings-form");
-    for (const field of form.elements) if (field.name) field.value = chat.settings[field.name] ?? "";
+    for (const field of form.elements) {
+      if (!field.name) continue;
+      field.value = chat.settings[field.name] ?? "";
+      field.removeAttribute("aria-invalid");
+    }
     this.views = chat.messages.map((message) => this.view(message));
     byId("messages").replaceChildren(...this.views.map(({ element }) => element));
     byId("messages").classList.toggle("empty", chat.messages.length === 0);
@@ -159,6 +163,12 @@ export class Chat {
     const prompt = byId("prompt");
     const text = prompt.value.trim();
     if (text === "" || this.running.has(this.chat.id)) return;
+    const wrong = [...byId("settings-form").elements].find((field) => field.name && !field.validity.valid);
+    if (wrong) {
+      if (byId("settings").hidden) this.togglePanels("settings");
+      wrong.reportValidity();
+      return;
+    }
     prompt.value = "";
     this.fit();
     this.say(text, this.chat.messages.length);

@@ -23,11 +23,12 @@ export function setText(element, text) {
 // A short message at the top of the page, such as an error that belongs to no message.
 export function notice(text, { action, label } = {}) {
   const place = byId("notices");
-  for (const old of place.children) if (old.dataset.text === text) return;
+  for (const old of place.children) if (old.dataset.text === text) return old;
   const dismiss = h("button", { type: "button", class: "quiet", onclick: () => line.remove() }, "Dismiss");
   const act = action && h("button", { type: "button", class: "quiet", onclick: () => { line.remove(); action(); } }, label);
   const line = h("p", { class: "notice", "data-text": text }, h("span", {}, text), act, dismiss);
   place.append(line);
+  return line;
 }
 
 export const prefersLessMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -20,12 +20,11 @@ byId("key-form").onsubmit = (event) => {
   setKey(byId("key").value.trim());
   byId("key").value = "";
   byId("key-dialog").close("given");
+  // What failed for want of the key is tried again.
+  if (failure) greet();
 };
 byId("key-cancel").onclick = () => byId("key-dialog").close("");
-byId("key-button").onclick = () => {
-  setKey("");
-  byId("key-dialog").showModal();
-};
+byId("key-button").onclick = () => byId("key-dialog").showModal();
 
 const theme = byId("theme");
 theme.value = document.documentElement.dataset.theme ?? "auto";
@@ -56,8 +55,13 @@ function route() {
 addEventListener("hashchange", route);
 route();
 
+// What says that the model is not known, while it is not.
+let failure = null;
+
 // The model's name, as soon as it is loaded.
 async function greet() {
+  failure?.remove();
+  failure = null;
   for (;;) {
     try {
       const health = await fetch("/health", { cache: "no-store" });
@@ -75,7 +79,7 @@ async function greet() {
     engine.ready();
   } catch (error) {
     setText(byId("model"), "");
-    notice(error.message, { action: greet, label: "Try again" });
+    failure = notice(error.message, { action: greet, label: "Try again" });
   }
 }
 greet();
