@@ -102,6 +102,20 @@ const tests = {
     assert.equal(await page.inputValue('[name="max_tokens"]'), "60");
   },
 
+  async "a setting that is wrong is shown, and nothing is sent"({ page }) {
+    const messages = await page.locator(".message").count();
+    await page.click("#show-settings");
+    await page.fill('[name="temperature"]', "-3");
+    await page.click("#close-settings");
+    await say(page, "never sent");
+    await until("the settings", async () => await page.isVisible('[name="temperature"]'));
+    assert.equal(await page.locator(".message").count(), messages);
+    assert.equal(await page.inputValue("#prompt"), "never sent");
+    await page.fill('[name="temperature"]', "0");
+    await page.click("#close-settings");
+    await page.fill("#prompt", "");
+  },
+
   async "an answer is stopped, asked for again, and its question edited"({ page }) {
     await page.click("#show-settings");
     await page.fill('[name="max_tokens"]', "100000");
@@ -317,6 +331,23 @@ async function key(browser) {
     await page.fill("#key", "open-sesame");
     await page.press("#key", "Enter");
     await until("the model's name", async () => (await page.textContent("#model")).length > 2);
+    // Who looks at the question and cancels keeps the key.
+    await page.click("#key-button");
+    await page.click("#key-cancel");
+    await page.reload();
+    await until("the model's name again", async () => (await page.textContent("#model")).length > 2);
+    assert.equal(await page.locator("#key-dialog[open]").count(), 0);
+    // A key that is given later repeats what failed without it.
+    await page.evaluate(() => sessionStorage.clear());
+    await page.reload();
+    await page.waitForSelector("#key-dialog[open]");
+    await page.click("#key-cancel");
+    await page.waitForSelector(".notice");
+    await page.click("#key-button");
+    await page.fill("#key", "open-sesame");
+    await page.press("#key", "Enter");
+    await until("the model's name at last", async () => (await page.textContent("#model")).length > 2);
+    assert.equal(await page.locator(".notice").count(), 0);
     await page.context().close();
   } finally {
     await server.end();
