@@ -18,6 +18,7 @@ use super::error::ApiError;
 use super::scored::Scored;
 use super::sessions::Sessions;
 use super::states::StateName;
+use super::text::Characters;
 use crate::session::{Session, Tail};
 use crate::vocabulary::Vocabulary;
 
@@ -30,6 +31,10 @@ pub trait Shape: Send + Sync + 'static {
     /// The `object` of a part of an answer.
     const CHUNK: &'static str;
 
+    /// What has taken the bytes before a choice: its first character may have begun there.
+    fn begun(&self, _choice: usize) -> Characters {
+        Characters::default()
+    }
     /// What a stream says of a choice before its text.
     fn opening(&self, choice: usize) -> Option<Value>;
     /// What a stream says of a choice: text, tokens that were scored, and how it ended.
@@ -73,7 +78,8 @@ impl<S: Shape> Plan<S> {
     /// Whatever is found out before the first byte is sent.
     pub async fn answer(mut self, app: App) -> Result<Response, ApiError> {
         let loaded = app.loaded()?;
-        let choices = self.requests.iter().map(|_| Choice::new(self.skips_blanks)).collect();
+        let begun = (0..self.requests.len()).map(|choice| self.shape.begun(choice));
+        let choices = begun.map(|characters| Choice::new(self.skips_blanks, characters)).collect();
         let requests = std::mem::take(&mut self.requests);
         let mut sessions = Sessions::submit(loaded, app.metrics(), requests)?;
         sessions.begin().await?;

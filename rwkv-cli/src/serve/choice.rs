@@ -36,9 +36,9 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// An answer that has not begun.
-    pub fn new(skips_blanks: bool) -> Choice {
-        Choice { skips_blanks, ..Choice::default() }
+    /// An answer that has not begun, after what `characters` has taken.
+    pub fn new(skips_blanks: bool, characters: Characters) -> Choice {
+        Choice { skips_blanks, characters, ..Choice::default() }
     }
 
     /// Takes an event of the session.

@@ -127,6 +127,10 @@ fn the_prompt_is_repeated_and_scored() {
 
     let echoed = server.post("/v1/completions", greedy(json!("hello"), json!({ "echo": true }))).ok();
     assert!(echoed["choices"][0]["text"].as_str().expect("text").starts_with("hello"));
+    // A character that the prompt begins, and the answer ends: token 170 is the byte A9 of `é`.
+    let cut = json!({ "echo": true, "max_tokens": 1, "logit_bias": { "170": 100 } });
+    let answer = server.post("/v1/completions", greedy(json!([105, 196]), cut)).ok();
+    assert_eq!(answer["choices"][0]["text"], "hé");
     let stream = json!({ "echo": true, "logprobs": 1, "stream": true });
     server.post("/v1/completions", greedy(json!("x"), stream)).fails(400, Some("logprobs"), "stream: false");
 }

@@ -13,6 +13,7 @@ use crate::serve::fields::Fields;
 use crate::serve::prompt::{Prompt, from_the_beginning};
 use crate::serve::scored::{Scored, characters_begun, columns};
 use crate::serve::settings::{MOST_CHOICES, MOST_LOGPROBS, Settings};
+use crate::serve::text::Characters;
 use crate::vocabulary::Vocabulary;
 
 /// The most log probabilities of prompts in a request: all of them are in memory until the answer is written, some 400 bytes each.
@@ -87,7 +88,10 @@ pub async fn completions(State(app): State<App>, mut fields: Fields) -> Result<R
 
 /// A prompt that is repeated before its answer.
 struct Echo {
+    /// Its whole characters.
     text: String,
+    /// What has taken its bytes, the beginning of a further character among them.
+    characters: Characters,
     tokens: Vec<Vec<u8>>,
     /// Tokens that the session was fed before those of the prompt.
     before: usize,
@@ -96,8 +100,9 @@ struct Echo {
 impl Echo {
     fn new(loaded: &Loaded, own: &[u32], fed: usize) -> Echo {
         let tokens = own.iter().map(|&id| loaded.vocabulary.text(&[id])).collect();
-        let text = String::from_utf8_lossy(&loaded.vocabulary.text(own)).into_owned();
-        Echo { text, tokens, before: fed - own.len() }
+        let mut characters = Characters::default();
+        let text = characters.push(&loaded.vocabulary.text(own));
+        Echo { text, characters, tokens, before: fed - own.len() }
     }
 
     /// The prompt's tokens, scored. The first one of all has nothing before it that it could follow from.
@@ -124,6 +129,10 @@ impl Shape for Completion {
     const OBJECT: &'static str = "text_completion";
     const CHUNK: &'static str = "text_completion";
 
+    fn begun(&self, choice: usize) -> Characters {
+        self.echoes[choice].as_ref().map(|echo| echo.characters.clone()).unwrap_or_default()
+    }
+
     fn opening(&self, choice: usize) -> Option<Value> {
         self.echoes[choice].as_ref().map(|echo| json!({ "text": echo.text }))
     }
@@ -136,7 +145,7 @@ impl Shape for Completion {
     fn whole(&self, choice: usize, whole: Whole, vocabulary: &Vocabulary) -> Value {
         let Whole { mut text, mut scored, end } = whole;
         if let Some(echo) = &self.echoes[choice] {
-            let before = echo.text.chars().count();
+            let before = echo.tokens.iter().map(|bytes| characters_begun(bytes)).sum();
             let mut all = echo.scored(&end, vocabulary);
             all.extend(scored.into_iter().map(|token| token.after(before)));
             (text, scored) = (format!("{}{text}", echo.text), all);
