@@ -16,8 +16,8 @@ use crate::stats::Found;
 /// The bytes of a group, readable as long as this lives.
 ///
 /// It begins at a page, except in a mapped cache, where it begins where the extent does in the map: a map of a file
-/// begins at a page, and extents at multiples of 64 bytes. A lease of a group that streams keeps its slot; drop it as soon as the bytes are used,
-/// because the slot is where the next group is read into. It may outlive the cache.
+/// begins at a page, and extents at multiples of 64 bytes. A lease of a group that streams keeps its slot; drop it
+/// as soon as the bytes are used, because the slot is where the next group is read into. It may outlive the cache.
 pub struct Lease {
     shared: Arc<Shared>,
     group: GroupId,

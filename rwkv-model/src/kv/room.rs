@@ -24,12 +24,13 @@ impl<'a> Room<'a> {
     /// Keys and values of a session that takes in so many tokens, chunk by chunk.
     pub fn session_bytes(&self, tokens: usize) -> u64 {
         let tokens = tokens.min(MOST_TOKENS);
-        let full_window = match self.attention {
+        let most_stored = match (&self.attention, self.attention.compression()) {
             // Rows are dropped in whole blocks, once no later token sees them.
-            Attention::Window(rows) => rows + BLOCK_ROWS,
+            (Attention::Window(rows), _) => rows + BLOCK_ROWS,
+            (_, Some(compression)) => compression.above + 1,
             _ => tokens,
         };
-        let stored = tokens.saturating_sub(self.chunk_rows).min(full_window);
+        let stored = tokens.saturating_sub(self.chunk_rows).min(most_stored);
         let rows = peak_rows(&self.attention, stored, tokens - stored, self.chunk_rows);
         // Whole rows, so that the memory for them is enough for them.
         let [row, _] = self.row();
@@ -76,6 +77,7 @@ const MOST_TOKENS: usize = 1 << 30;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attention::{Compression, TopK};
 
     #[test]
     fn what_fits_takes_no_more_than_there_is() {
@@ -109,6 +111,17 @@ mod tests {
             assert_eq!(room.most_tokens(0), Some(0));
             assert_eq!(room.most_tokens(u64::MAX), None);
         }
+    }
+
+    #[test]
+    fn what_is_compressed_has_an_end() {
+        let config = Config::official("x-0.2b").unwrap();
+        let compression = Some(Compression { above: 400, keep: 100, window: 6 });
+        let attention = Attention::TopK(TopK { compression, ..TopK::default() });
+        let room = Room::new(&config, attention, KvFormat::F16, 32);
+        assert_eq!(room.session_bytes(usize::MAX), room.session_bytes(401));
+        assert_eq!(room.most_tokens(room.session_bytes(401)), None);
+        assert_eq!(room.most_tokens(room.session_bytes(300)), Some(320));
     }
 
     #[test]
