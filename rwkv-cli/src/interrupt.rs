@@ -10,6 +10,8 @@ use crate::exit;
 
 static SECTIONS: AtomicUsize = AtomicUsize::new(0);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Whether somebody in a section waits for the user, and so cannot look.
+static IDLE: AtomicBool = AtomicBool::new(false);
 static BEFORE_EXIT: Mutex<Vec<Box<dyn FnOnce() + Send>>> = Mutex::new(Vec::new());
 
 /// A stretch of work that looks at [`Interruptible::requested`] often, until it is dropped.
@@ -48,6 +50,14 @@ pub fn request() {
     REQUESTED.store(true, Ordering::SeqCst);
 }
 
+/// Waits for the user within a section: other signals than Ctrl-C end the program at once meanwhile.
+pub fn while_idle<T>(wait: impl FnOnce() -> T) -> T {
+    IDLE.store(true, Ordering::SeqCst);
+    let line = wait();
+    IDLE.store(false, Ordering::SeqCst);
+    line
+}
+
 /// Does something before Ctrl-C ends the program at once, such as to complete a file.
 pub fn before_exit(action: impl FnOnce() + Send + 'static) {
     BEFORE_EXIT.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(action));
@@ -60,11 +70,15 @@ pub fn install() {
 
 fn asked_to_end() {
     if SECTIONS.load(Ordering::SeqCst) == 0 || REQUESTED.swap(true, Ordering::SeqCst) {
-        for action in BEFORE_EXIT.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            action();
-        }
-        std::process::exit(i32::from(exit::INTERRUPTED));
+        end();
     }
+}
+
+fn end() -> ! {
+    for action in BEFORE_EXIT.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        action();
+    }
+    std::process::exit(i32::from(exit::INTERRUPTED))
 }
 
 /// Makes the other signals do what Ctrl-C does. Only from the first section on: before it there is nothing to bring to an end.
@@ -78,6 +92,9 @@ fn listen() {
         runtime.block_on(async {
             loop {
                 signals.next().await;
+                if IDLE.load(Ordering::SeqCst) {
+                    end();
+                }
                 asked_to_end();
             }
         });

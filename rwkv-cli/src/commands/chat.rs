@@ -12,7 +12,7 @@ use rwkv_model::ModelOptions;
 use crate::args::{ModelArgs, SamplingArgs, VocabularyArgs};
 use crate::console::Console;
 use crate::exit::Stop;
-use crate::interrupt::Interruptible;
+use crate::interrupt::{self, Interruptible};
 use crate::session::check_readable;
 use crate::template::{Think, clean};
 use conversation::Conversation;
@@ -136,7 +136,7 @@ pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
     if input.is_terminal() {
         console.note("/help lists the commands, Ctrl-D ends.");
     }
-    while let Some(line) = input.line()? {
+    while let Some(line) = interrupt::while_idle(|| input.line())? {
         let done = match Line::parse(&line) {
             Line::Message(message) => conversation.answer(&message),
             Line::Nothing => Ok(()),
