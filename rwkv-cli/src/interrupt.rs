@@ -1,15 +1,18 @@
 //! Ctrl-C, and what else asks a program to end: SIGTERM, and SIGHUP, which comes when its terminal is closed.
 //!
 //! It ends the program at once, except while somebody holds an [`Interruptible`] section: then it only asks, and
-//! whoever holds the section looks and brings things to an orderly end. A second Ctrl-C does not wait for that.
+//! whoever holds the section looks and brings things to an orderly end. A second Ctrl-C does not wait for that. The other signals
+//! come twice by themselves, as when a terminal is closed: they ask as often as they come, and are never forgotten.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::exit;
 
 static SECTIONS: AtomicUsize = AtomicUsize::new(0);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Whether the program is to end, and not only what it does now.
+static ENDING: AtomicBool = AtomicBool::new(false);
 /// Whether somebody in a section waits for the user, and so cannot look.
 static IDLE: AtomicBool = AtomicBool::new(false);
 static BEFORE_EXIT: Mutex<Vec<Box<dyn FnOnce() + Send>>> = Mutex::new(Vec::new());
@@ -19,12 +22,10 @@ static BEFORE_EXIT: Mutex<Vec<Box<dyn FnOnce() + Send>>> = Mutex::new(Vec::new()
 pub struct Interruptible(());
 
 impl Interruptible {
-    /// Begins the section, which may be inside another one. Earlier requests are forgotten.
+    /// Begins the section, which may be inside another one. An earlier Ctrl-C is forgotten.
     pub fn begin() -> Interruptible {
-        static LISTENS: Once = Once::new();
-        LISTENS.call_once(listen);
         SECTIONS.fetch_add(1, Ordering::SeqCst);
-        REQUESTED.store(false, Ordering::SeqCst);
+        REQUESTED.store(is_ending(), Ordering::SeqCst);
         Interruptible(())
     }
 
@@ -50,9 +51,18 @@ pub fn request() {
     REQUESTED.store(true, Ordering::SeqCst);
 }
 
+/// Whether another signal than Ctrl-C has come: whoever goes on after an interruption should not.
+pub fn is_ending() -> bool {
+    ENDING.load(Ordering::SeqCst)
+}
+
 /// Waits for the user within a section: other signals than Ctrl-C end the program at once meanwhile.
 pub fn while_idle<T>(wait: impl FnOnce() -> T) -> T {
     IDLE.store(true, Ordering::SeqCst);
+    // One that came just before was for whoever looks, and nobody does now.
+    if is_ending() {
+        end();
+    }
     let line = wait();
     IDLE.store(false, Ordering::SeqCst);
     line
@@ -63,15 +73,14 @@ pub fn before_exit(action: impl FnOnce() + Send + 'static) {
     BEFORE_EXIT.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(action));
 }
 
-/// Makes Ctrl-C do what this module says. Where the system refuses, it ends the program as usual.
+/// Makes signals do what this module says. Where the system refuses, they end the program as usual.
 pub fn install() {
-    let _ = ctrlc::set_handler(asked_to_end);
-}
-
-fn asked_to_end() {
-    if SECTIONS.load(Ordering::SeqCst) == 0 || REQUESTED.swap(true, Ordering::SeqCst) {
-        end();
-    }
+    let _ = ctrlc::set_handler(|| {
+        if SECTIONS.load(Ordering::SeqCst) == 0 || REQUESTED.swap(true, Ordering::SeqCst) {
+            end();
+        }
+    });
+    listen();
 }
 
 fn end() -> ! {
@@ -81,7 +90,7 @@ fn end() -> ! {
     std::process::exit(i32::from(exit::INTERRUPTED))
 }
 
-/// Makes the other signals do what Ctrl-C does. Only from the first section on: before it there is nothing to bring to an end.
+/// Makes the other signals do what they do.
 #[cfg(unix)]
 fn listen() {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
@@ -92,10 +101,11 @@ fn listen() {
         runtime.block_on(async {
             loop {
                 signals.next().await;
-                if IDLE.load(Ordering::SeqCst) {
+                ENDING.store(true, Ordering::SeqCst);
+                if SECTIONS.load(Ordering::SeqCst) == 0 || IDLE.load(Ordering::SeqCst) {
                     end();
                 }
-                asked_to_end();
+                REQUESTED.store(true, Ordering::SeqCst);
             }
         });
     });

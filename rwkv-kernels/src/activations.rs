@@ -240,7 +240,7 @@ fn quantize(isa: Isa, x: &[f32], codes: &mut [i8]) -> (f32, [i32; 2]) {
     match isa.kind() {
         Kind::Scalar => scalar::quantize::quantize(x, codes),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an Isa of this kind exists only where avx2 was detected; sizes were checked above.
+        // SAFETY: an Isa of this kind exists only where avx2 and fma were detected; sizes were checked above.
         Kind::Avx2 => unsafe { x86::quantize::avx2(x, codes) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an Isa of this kind exists only where avx512 f and bw were detected; sizes were checked above.

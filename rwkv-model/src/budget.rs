@@ -362,8 +362,8 @@ fn row_bytes(config: &Config) -> u64 {
     let inputs = 7 * input(width);
     let heads = 5 * 4 * width;
     let hidden: usize = [rank_w, rank_a, rank_v, rank_g].map(|rank| 4 * rank + input(rank)).iter().sum();
-    // What tasks have for themselves, if every task has a thread: rows of the heads or hidden rows of the channel mix, and sums of
-    // its value matrix.
+    // What tasks have for themselves, with no more threads than heads: rows of the heads or hidden rows of the channel mix, and
+    // sums of its value matrix.
     let tasks = (HEAD_BUFFERS * 4 * width).max(4 * ffn) + 4 * width;
     // Entries of the hidden rows that are not zero: place, value, starts, order, active.
     let entries = ffn.div_ceil(128) * (128 * 5 + 2 * 4 + 12 + 16);

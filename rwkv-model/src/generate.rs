@@ -73,7 +73,7 @@ pub enum FinishReason {
     StopString(usize),
     /// The limit was reached.
     Length,
-    /// The keys and values of another token have no room; see [`Model::most_tokens`].
+    /// The keys and values of another token have no room within [their limit](crate::ModelOptions::kv_bytes).
     Memory,
     /// The callback broke off.
     Cancelled,

@@ -2,10 +2,12 @@
 
 mod budget;
 mod head;
+mod limits;
 mod room;
 
 pub(crate) use budget::{Budget, Charge};
 pub(crate) use head::HeadRows;
+pub(crate) use limits::KvLimits;
 pub(crate) use room::Room;
 
 use rwkv_kernels::KvFormat;

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::counters::StepCounters;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::identity::Identity;
-use crate::kv::{Budget, Room};
+use crate::kv::{Budget, KvLimits};
 use crate::observer::Observer;
 use crate::residency::{Residence, Residency};
 use crate::state::State;
@@ -380,13 +380,14 @@ impl Model {
         self.kv_budget.used()
     }
 
-    /// The most tokens that a session can have, if it has all the memory for keys and values to itself; none if nothing limits them.
-    pub fn most_tokens(&self) -> Option<usize> {
-        if self.config().attention == 0 {
-            return None;
+    /// What the key/value caches of states are held against.
+    pub(crate) fn kv_limits(&self) -> KvLimits {
+        KvLimits {
+            identity: Arc::clone(&self.identity),
+            attention: self.attention,
+            format: self.kv_format,
+            budget: Arc::clone(&self.kv_budget),
         }
-        let room = Room::new(self.config(), self.attention, self.kv_format, self.chunk_rows);
-        room.most_tokens(self.kv_budget.limit())
     }
 
     /// Reads a state of this model from a file: [`State::load`].

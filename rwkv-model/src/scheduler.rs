@@ -56,6 +56,7 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::error::{ErrorKind, ModelError, Result, bail};
 use crate::identity::Identity;
+use crate::kv::KvLimits;
 use crate::model::Model;
 use crate::residency::Residency;
 use crate::sampler::{Sampler, is_uncounted_text};
@@ -83,8 +84,7 @@ pub struct Scheduler {
 struct Handle {
     inbox: Arc<Inbox>,
     identity: Arc<Identity>,
-    /// The most tokens that a session can have.
-    most_tokens: Option<usize>,
+    kv: KvLimits,
     /// By token: whether the frequency penalty spares it.
     uncounted: Vec<bool>,
     next_id: AtomicU64,
@@ -104,7 +104,7 @@ impl Scheduler {
     /// The system gives no thread, or the directory for states cannot be used.
     pub fn start(model: Model, options: SchedulerOptions) -> Result<Scheduler> {
         let identity = Arc::clone(&model.identity);
-        let most_tokens = model.most_tokens();
+        let kv = model.kv_limits();
         let most_rows = options.rows.unwrap_or(usize::MAX).clamp(1, model.chunk_rows());
         let most_sessions = options.sessions.clamp(1, most_rows);
         let uncounted = uncounted(identity.config().vocab, &options.token_bytes);
@@ -124,11 +124,13 @@ impl Scheduler {
         let engine = Engine {
             isa: model.isa(),
             model,
-            most_tokens,
+            kv: kv.clone(),
             inbox: Arc::clone(&inbox),
             token_bytes: options.token_bytes,
             on_sweep: options.on_sweep,
             sessions: Vec::new(),
+            parked: Vec::new(),
+            stalled: None,
             followers: Followers::default(),
             prefixes,
             pace: Pace::default(),
@@ -143,9 +145,7 @@ impl Scheduler {
             ModelError::new(ErrorKind::Engine, "the system gives no thread for the engine").caused_by(error)
         })?;
         let (next_id, thread) = (AtomicU64::new(0), Mutex::new(Some(thread)));
-        Ok(Scheduler {
-            handle: Arc::new(Handle { inbox, identity, most_tokens, uncounted, next_id, thread }),
-        })
+        Ok(Scheduler { handle: Arc::new(Handle { inbox, identity, kv, uncounted, next_id, thread }) })
     }
 
     /// Puts a request in the queue, and returns at once. What happens to it goes to `sink`.
@@ -209,17 +209,7 @@ impl Scheduler {
                 bail!(State, "a state belongs to {}; expected {}", state.identity(), self.identity());
             }
         }
-        let before = request.state.as_ref().map_or(0, |state| state.tokens());
-        let tokens = before.saturating_add(request.prompt.len() as u64);
-        if let Some(most) = self.handle.most_tokens
-            && tokens > most as u64
-        {
-            bail!(
-                Budget,
-                "{tokens} tokens are to be read, and keys and values have room for {most}; expected fewer tokens, attention to a window, \
-                 keys and values of f16, or a larger budget"
-            );
-        }
+        self.handle.kv.check(request.state.as_ref(), request.prompt.len())?;
         Ok(())
     }
 

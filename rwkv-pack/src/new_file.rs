@@ -23,6 +23,16 @@ impl NewFile {
     /// When `path` is there and is no regular file, but a directory, a device or a pipe, say; when it is a link that leads nowhere; when
     /// no file can be made in its directory.
     pub fn create(path: impl AsRef<Path>, kind: &str) -> io::Result<NewFile> {
+        let path = path.as_ref();
+        // The name of a directory, whether there is one or not.
+        if path
+            .as_os_str()
+            .as_encoded_bytes()
+            .last()
+            .is_some_and(|&byte| std::path::is_separator(byte.into()))
+        {
+            return Err(refused("is a directory, expected the name of a file to write"));
+        }
         // The working directory may change before the end.
         let mut target = std::path::absolute(path)?;
         match fs::symlink_metadata(&target) {
@@ -126,9 +136,16 @@ fn refused(why: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, why)
 }
 
-/// Without the temporary name, which says nothing to anybody.
+/// Without the temporary name, which says nothing to anybody, where the kind says it all.
 fn nameless(error: io::Error) -> io::Error {
-    error.kind().into()
+    match error.kind() {
+        kind @ (ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::StorageFull
+        | ErrorKind::QuotaExceeded) => kind.into(),
+        _ => error,
+    }
 }
 
 /// Makes the rename durable. The file is complete and in place already, so a file system that cannot do this is not
@@ -191,14 +208,14 @@ mod tests {
     #[test]
     fn what_is_no_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        for (path, why) in [
-            (dir.path().to_owned(), "is a directory"),
-            ("/".into(), "is a directory"),
-            (dir.path().join("no/a"), "No such file"),
-        ] {
+        for (path, why) in
+            [(dir.path().to_owned(), "is a directory"), (dir.path().join("no/"), "is a directory")]
+        {
             let error = NewFile::create(&path, "test").unwrap_err().to_string();
             assert!(error.starts_with(why), "{}: {error}", path.display());
         }
+        let error = NewFile::create(dir.path().join("no/a"), "test").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         assert!(names(dir.path()).is_empty());
     }
 

@@ -158,6 +158,9 @@ pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
             Line::Exit => break,
             Line::Wrong(why) => Err(anyhow::Error::msg(why)),
         };
+        if interrupt::is_ending() {
+            return Err(Stop::Interrupted.into());
+        }
         // At a terminal the user can do something about it.
         match done {
             Err(error) if input.is_terminal() && !crate::exit::is_closed_pipe(&error) => {

@@ -14,6 +14,7 @@ use super::stats::SchedulerStats;
 use super::sweep::{SweepReport, SweptSession, share};
 use crate::error::{ErrorKind, ModelError};
 use crate::generate::FinishReason;
+use crate::kv::KvLimits;
 use crate::model::Model;
 use crate::step::{Feed, StepOutput};
 
@@ -25,16 +26,24 @@ const CHECKPOINT_TOKENS: usize = 16;
 /// copied again and again.
 const CHECKPOINT_SHARE: u64 = 8;
 
+/// How long sessions wait for memory that nobody here has, such as that of states on their way to the disk, or in other hands.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the engine pauses meanwhile, before it tries again.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// What the engine's thread owns.
 pub(super) struct Engine {
     pub model: Model,
-    /// The most tokens that a session can have.
-    pub most_tokens: Option<usize>,
+    pub kv: KvLimits,
     pub isa: Isa,
     pub inbox: Arc<Inbox>,
     pub token_bytes: TokenBytes,
     pub on_sweep: Option<OnSweep>,
     pub sessions: Vec<Session>,
+    /// Those that gave back the memory of their keys and values, and feed their tokens again when another session has ended.
+    pub parked: Vec<Session>,
+    /// Since when nobody gets memory that somebody else has.
+    pub stalled: Option<Instant>,
     /// Those that wait for a session to read what their prompts have in common.
     pub followers: Followers,
     pub prefixes: PrefixCache,
@@ -59,7 +68,8 @@ impl Engine {
         self.inbox.close();
         let lost = || End::Failed(ModelError::new(ErrorKind::Engine, "the engine has stopped by a panic"));
         let sessions = std::mem::take(&mut self.sessions);
-        for session in sessions.into_iter().chain(self.followers.take_all()) {
+        let parked = std::mem::take(&mut self.parked);
+        for session in sessions.into_iter().chain(self.followers.take_all()).chain(parked) {
             let Ended { ending, last, .. } = session.end(lost());
             self.ended(ending, last);
         }
@@ -89,7 +99,9 @@ impl Engine {
                 true => Err(End::Finished(FinishReason::Cancelled)),
                 false => session.check(now),
             };
-            for (session, end) in self.followers.take_ended(check) {
+            let mut ended = self.followers.take_ended(check);
+            ended.extend(take_ended(&mut self.parked, check));
+            for (session, end) in ended {
                 self.end(session, end);
             }
             self.end_where(check);
@@ -130,8 +142,7 @@ impl Engine {
             _ if !session.is_ready() => Ok(()),
             Some(logits) if session.generates() => {
                 let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
-                let (isa, most_tokens) = (self.isa, self.most_tokens);
-                let mut after = After { prefixes, token_bytes, isa, most_tokens, totals: &mut self.totals };
+                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
                 after.choose(&mut session, &logits)
             }
             _ => Err(End::Finished(FinishReason::Length)),
@@ -149,7 +160,7 @@ impl Engine {
 
     /// Sessions that have begun and not ended.
     fn running(&self) -> usize {
-        self.sessions.len() + self.followers.len()
+        self.sessions.len() + self.followers.len() + self.parked.len()
     }
 
     /// The rows of each session in the next sweep.
@@ -171,7 +182,8 @@ impl Engine {
     /// One sweep for all sessions.
     fn sweep(&mut self) {
         let rows = self.rows();
-        let report = self.report_of(&rows);
+        let fits: Vec<bool> =
+            self.sessions.iter().map(|session| self.kv.check(Some(&session.state), 1).is_ok()).collect();
         let mut feeds: Vec<Feed<'_>> =
             self.sessions.iter_mut().zip(&rows).map(|(session, &rows)| session.feed(rows)).collect();
         let begin = Instant::now();
@@ -180,22 +192,31 @@ impl Engine {
         drop(feeds);
         let mut ends: Vec<Result<(), End>> = Vec::with_capacity(rows.len());
         let mut ready = Vec::new();
-        // Sessions that wait for others to give back memory.
+        // Sessions for which there is no memory, while others have it.
         let mut waiting = Vec::new();
+        // What was refused was not swept.
+        let mut swept = rows.clone();
+        let report;
         match output {
             Err(error) => {
+                report = report_of(&self.sessions, &swept, self.totals.sweeps, time);
                 tracing::warn!(%error, sessions = rows.len(), "a sweep failed, and its sessions with it");
                 ends.extend(rows.iter().map(|_| Err(End::Failed(error.clone()))));
             }
             Ok(mut output) => {
-                self.pace.record(report.rows, time);
+                let refused =
+                    swept.iter_mut().enumerate().filter(|(index, _)| output.error(*index).is_some());
+                refused.for_each(|(_, rows)| *rows = 0);
+                report = report_of(&self.sessions, &swept, self.totals.sweeps, time);
+                if report.rows > 0 {
+                    self.pace.record(report.rows, time);
+                }
                 draw(&mut self.sessions, &rows, &mut output);
                 let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
-                let (isa, most_tokens) = (self.isa, self.most_tokens);
-                let mut after = After { prefixes, token_bytes, isa, most_tokens, totals: &mut self.totals };
+                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
                 for (index, (session, &rows)) in self.sessions.iter_mut().zip(&rows).enumerate() {
                     ends.push(match output.error(index) {
-                        Some(error) => after.refused(session, error).map(|waits| {
+                        Some(error) => after.refused(session, rows, fits[index], error).map(|waits| {
                             if waits {
                                 waiting.push((index, error.clone()));
                             }
@@ -206,21 +227,53 @@ impl Engine {
                 ready = self.followers.take_ready(&self.sessions, |index| output.logits(index));
             }
         }
-        // If all of them wait, the one that came last gives back what it has.
-        if waiting.len() == ends.len()
-            && let Some((index, error)) = waiting.pop()
-        {
-            ends[index] = Err(self.sessions[index].out_of_memory(error));
-        }
-        self.totals.sweeps += 1;
-        self.totals.sweep_time += time;
-        (self.totals.last_rows, self.totals.last_sweep_time) = (report.rows, time);
-        if let Some(on_sweep) = &self.on_sweep {
-            on_sweep(&self.model, &SweepReport { time, ..report });
+        let parked = if waiting.len() == ends.len() {
+            self.make_room(waiting, &mut ends)
+        } else {
+            self.stalled = None;
+            None
+        };
+        if report.rows > 0 {
+            self.totals.sweeps += 1;
+            self.totals.sweep_time += time;
+            (self.totals.last_rows, self.totals.last_sweep_time) = (report.rows, time);
+            if let Some(on_sweep) = &self.on_sweep {
+                on_sweep(&self.model, &report);
+            }
         }
         let mut ends = ends.into_iter();
         self.end_where(|_| ends.next().expect("every session was in the sweep"));
+        if let Some(index) = parked {
+            let mut session = self.sessions.remove(index);
+            session.restart(self.model.new_state());
+            self.parked.push(session);
+        }
         ready.into_iter().for_each(|ready| self.lead_on(ready));
+    }
+
+    /// Nobody gets memory for keys and values. Waits a little if somebody else may give some back; else the last session gives back
+    /// what it has, and feeds its tokens again when another one has ended: its place in the list. Where that cannot be, it ends.
+    fn make_room(
+        &mut self,
+        mut waiting: Vec<(usize, ModelError)>,
+        ends: &mut [Result<(), End>],
+    ) -> Option<usize> {
+        let budget = &self.kv.budget;
+        let ours = self.sessions.iter().chain(&self.parked).chain(self.followers.sessions());
+        let ours: u64 = ours.map(|session| session.kv_charge(budget)).sum();
+        if budget.used() > ours && self.stalled.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+            return None;
+        }
+        self.stalled = None;
+        let restarts = |index: usize| self.sessions.len() > 1 && self.sessions[index].can_restart();
+        if let Some(&(index, _)) = waiting.iter().rev().find(|(index, _)| restarts(*index)) {
+            return Some(index);
+        }
+        if let Some((index, error)) = waiting.pop() {
+            ends[index] = Err(self.sessions[index].out_of_memory(error));
+        }
+        None
     }
 
     /// Goes on with a session that has followed another one as far as their prompts are the same.
@@ -232,21 +285,6 @@ impl Engine {
         }
         let told = if gained > 0 { session.tell_prefill() } else { Ok(()) };
         self.go_on(session, told, logits);
-    }
-
-    fn report_of(&self, rows: &[usize]) -> SweepReport {
-        let sessions = self.sessions.iter().zip(rows);
-        let swept = |(session, &rows): (&Session, &usize)| SweptSession {
-            id: session.id,
-            rows,
-            prefill: session.is_prefilling(),
-        };
-        SweepReport {
-            number: self.totals.sweeps,
-            time: Duration::ZERO,
-            rows: rows.iter().sum(),
-            sessions: sessions.map(swept).collect(),
-        }
     }
 
     /// Ends the sessions of which `check` says so; it is asked about each in turn.
@@ -271,6 +309,7 @@ impl Engine {
         let Ended { ending, tokens, state, last } = session.end(end);
         self.ended(ending, last);
         orphans.into_iter().for_each(|orphan| self.join(orphan));
+        std::mem::take(&mut self.parked).into_iter().for_each(|session| self.join(session));
         if !reuse || ending == Ending::Failed {
             return;
         }
@@ -311,6 +350,16 @@ impl Engine {
     }
 }
 
+/// What was swept of each session.
+fn report_of(sessions: &[Session], rows: &[usize], number: u64, time: Duration) -> SweepReport {
+    let swept = sessions.iter().zip(rows).map(|(session, &rows)| SweptSession {
+        id: session.id,
+        rows,
+        prefill: session.is_prefilling(),
+    });
+    SweepReport { number, time, rows: rows.iter().sum(), sessions: swept.collect() }
+}
+
 /// Draws the next token of each session that has come so far.
 fn draw(sessions: &mut [Session], rows: &[usize], output: &mut StepOutput<'_>) {
     let draws = sessions.iter_mut().zip(rows).enumerate();
@@ -329,22 +378,27 @@ struct After<'a> {
     prefixes: &'a mut PrefixCache,
     token_bytes: &'a dyn Fn(u32, &mut Vec<u8>),
     isa: Isa,
-    most_tokens: Option<usize>,
     totals: &'a mut SchedulerStats,
 }
 
 impl After<'_> {
-    /// A session whose feed had an error; whether it has to wait until others give back memory.
-    fn refused(&mut self, session: &mut Session, error: &ModelError) -> Result<bool, End> {
+    /// A session whose feed of so many rows had an error; whether it has to wait until others give back memory. `fits` says whether
+    /// one more token would have room if all memory were its own.
+    fn refused(
+        &mut self,
+        session: &mut Session,
+        rows: usize,
+        fits: bool,
+        error: &ModelError,
+    ) -> Result<bool, End> {
         // States that are kept for later make room for those of sessions.
         let gives_way = |session: &mut Session, prefixes: &mut PrefixCache| {
             session.checkpoint.take().is_some() || prefixes.evict()
         };
-        let is_full = self.most_tokens.is_some_and(|most| session.state.tokens() >= most as u64);
         match error.kind() {
             ErrorKind::Budget if gives_way(session, self.prefixes) => Ok(false),
-            ErrorKind::Budget if is_full => Err(session.out_of_memory(error.clone())),
-            ErrorKind::Budget => Ok(true),
+            ErrorKind::Budget if !fits => Err(session.out_of_memory(error.clone())),
+            ErrorKind::Budget => Ok(!session.want_less(rows)),
             _ => Err(End::Failed(error.clone())),
         }
     }

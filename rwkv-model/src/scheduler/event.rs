@@ -19,7 +19,8 @@ pub enum SessionEvent {
     },
     /// Some of the prompt was fed.
     Prefill {
-        /// Tokens fed so far, reused ones included.
+        /// Tokens fed so far, reused ones included. They are counted from the beginning again where a session had to give its
+        /// memory for keys and values to others.
         done: usize,
         /// Tokens of the prompt.
         total: usize,

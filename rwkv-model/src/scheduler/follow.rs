@@ -38,6 +38,10 @@ impl Followers {
         self.waiting.len()
     }
 
+    pub fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.waiting.iter().map(|follower| &follower.session)
+    }
+
     /// Takes in a session that can follow one of the others; gives it back if it cannot.
     pub fn take_in(&mut self, session: Session, others: &[Session]) -> Option<Session> {
         let leads = others.iter().filter_map(|other| Some((followed(&session, other)?, other.id)));

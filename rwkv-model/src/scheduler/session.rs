@@ -11,6 +11,7 @@ use super::logprobs::TokenLogprobs;
 use super::request::{Request, Sink};
 use crate::error::ModelError;
 use crate::generate::FinishReason;
+use crate::kv::Budget;
 use crate::sampler::Sampler;
 use crate::state::State;
 use crate::step::{Feed, Logits};
@@ -92,6 +93,8 @@ pub(super) struct Session {
     pub is_new: bool,
     /// Where the prompt is to be cut, so that the state there can be kept.
     pub cut: Option<usize>,
+    /// The most rows that it wants of a sweep: fewer after each for which its keys and values had no room.
+    most_rows: usize,
     /// The state after so many tokens, on the way.
     pub checkpoint: Option<(usize, State)>,
     drawn: Option<Result<u32, ModelError>>,
@@ -124,6 +127,7 @@ impl Session {
             shares: false,
             is_new: false,
             cut: None,
+            most_rows: usize::MAX,
             checkpoint: None,
             drawn: None,
             submitted,
@@ -171,9 +175,11 @@ impl Session {
 
     /// How many tokens can be fed next.
     pub fn wanted(&self, logit_rows: usize) -> usize {
-        let end = self.cut.filter(|&cut| self.fed < cut).unwrap_or(self.tokens.len());
+        // A session that begins again has more tokens than its prompt, whose end is a place to stop at as before.
+        let end = if self.is_prefilling() { self.prompt } else { self.tokens.len() };
+        let end = self.cut.filter(|&cut| self.fed < cut).unwrap_or(end);
         let most = if self.request.prompt_logprobs.is_some() { logit_rows } else { usize::MAX };
-        (end - self.fed).min(most)
+        (end - self.fed).min(most).min(self.most_rows)
     }
 
     /// The next tokens.
@@ -202,11 +208,15 @@ impl Session {
             self.prompt_logprobs.extend(found);
         }
         self.fed += rows;
+        self.most_rows = self.most_rows.saturating_mul(2);
         if was_prefilling { self.tell_prefill() } else { Ok(()) }
     }
 
     /// Says how far the prompt is read.
     pub fn tell_prefill(&mut self) -> Result<(), End> {
+        if self.completion > 0 {
+            return Ok(());
+        }
         self.tell(SessionEvent::Prefill { done: self.fed, total: self.prompt })
     }
 
@@ -259,6 +269,33 @@ impl Session {
             }
             None => Ok(()),
         }
+    }
+
+    /// There was no memory for the keys and values of so many rows: it wants fewer next time. Whether it can.
+    pub fn want_less(&mut self, rows: usize) -> bool {
+        self.most_rows = (rows / 2).max(1);
+        rows > 1
+    }
+
+    /// Whether its state follows from its tokens alone, so that it can be given away and made again.
+    pub fn can_restart(&self) -> bool {
+        self.is_new
+    }
+
+    /// Begins again with a new state, which is to see the prompt and what was generated so far.
+    pub fn restart(&mut self, state: State) {
+        self.go_on_from(state, 0);
+        self.checkpoint = None;
+        self.prompt_logprobs.clear();
+        if let Some(sum) = &mut self.hidden_sum {
+            sum.fill(0.0);
+        }
+    }
+
+    /// Bytes of a budget that its states have.
+    pub fn kv_charge(&self, budget: &Arc<Budget>) -> u64 {
+        let checkpoint = self.checkpoint.as_ref().map_or(0, |(_, state)| state.kv_charge(budget));
+        self.state.kv_charge(budget) + checkpoint
     }
 
     /// Its end, if there is no memory for its keys and values: what it has generated stays.

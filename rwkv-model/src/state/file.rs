@@ -110,10 +110,15 @@ impl State {
     /// The content of a state file, with further entries in its metadata, for programs that keep more than a state in it.
     ///
     /// # Errors
-    /// The state is [poisoned](State::is_poisoned).
+    /// The state is [poisoned](State::is_poisoned), or the entries are more than [`State::load`] takes.
     pub fn to_bytes_with(&self, metadata: HashMap<String, String>) -> Result<Vec<u8>> {
         self.check_usable()?;
-        Ok(self.to_bytes(Vec::new(), metadata))
+        let bytes = self.to_bytes(Vec::new(), metadata);
+        let header = bytes.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
+        if header > MAX_HEADER_BYTES {
+            bail!(State, "would have a header of {header} bytes; expected at most {MAX_HEADER_BYTES}");
+        }
+        Ok(bytes)
     }
 
     /// The content of a state file, with further tensors, whose names begin with `beside.`, and further metadata.

@@ -70,8 +70,12 @@ impl State {
 
     /// The bytes that the budget would have to give for that.
     pub(crate) fn kv_needs(&self, budget: &Arc<Budget>, peak: u64) -> u64 {
-        let has = if self.charge.is_of(budget) { self.charge.bytes() } else { 0 };
-        peak.saturating_sub(has)
+        peak.saturating_sub(self.kv_charge(budget))
+    }
+
+    /// The bytes that the cache has of a budget.
+    pub(crate) fn kv_charge(&self, budget: &Arc<Budget>) -> u64 {
+        if self.charge.is_of(budget) { self.charge.bytes() } else { 0 }
     }
 
     /// Takes bytes for the cache from a budget.

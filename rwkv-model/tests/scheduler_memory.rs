@@ -1,0 +1,156 @@
+//! Sessions that share too little memory for their keys and values.
+
+mod support;
+
+use std::thread;
+use std::time::Duration;
+
+use rwkv_kernels::Codec;
+use rwkv_model::{
+    Attention, Feed, FinishReason, Logits, Model, ModelOptions, Request, SamplerParams, Scheduler,
+    SchedulerOptions,
+};
+use support::random::{Numbers, hybrid};
+use support::sessions::{Heard, Running, alone, options, run, submit};
+use support::{Packed, random_pack};
+
+/// A model whose caches grow by blocks of 64 rows.
+struct Lab {
+    packed: Packed,
+    vocab: usize,
+    /// Bytes of a block.
+    block: u64,
+}
+
+impl Lab {
+    fn new(seed: u64) -> Lab {
+        let config = hybrid(2, 1, 64, 16);
+        let (_, packed) = random_pack(&config, seed, Codec::U8);
+        let mut lab = Lab { packed, vocab: config.vocab, block: 0 };
+        let mut free = lab.open(None, Attention::Full);
+        let mut state = free.new_state();
+        free.step(&mut [Feed::new(&mut state, &[1], Logits::None)]).unwrap();
+        lab.block = free.kv_bytes();
+        lab
+    }
+
+    /// With room for so many blocks.
+    fn open(&self, blocks: Option<u64>, attention: Attention) -> Model {
+        let kv_bytes = blocks.map_or(1 << 30, |blocks| blocks * self.block);
+        let options = ModelOptions::default().threads(1).chunk_rows(32).attention(attention);
+        Model::open(&self.packed.path, options.kv_bytes(kv_bytes)).unwrap()
+    }
+
+    fn scheduler(&self, blocks: u64, chosen: SchedulerOptions) -> Scheduler {
+        Scheduler::start(self.open(Some(blocks), Attention::Full), chosen).unwrap()
+    }
+
+    /// A request whose text has no other end than its length, and that of its memory.
+    fn request(&self, seed: u64, prompt: usize, max_tokens: Option<usize>) -> Request {
+        let params = SamplerParams { seed: Some(seed), banned: vec![0], ..SamplerParams::default() };
+        let prompt = Numbers::new(seed).tokens(prompt, self.vocab);
+        Request { params, max_tokens, ..Request::new(prompt) }
+    }
+}
+
+fn reason(heard: &Heard) -> FinishReason {
+    heard.end().reason
+}
+
+#[test]
+fn prompts_that_do_not_fit_together_are_read_one_after_another() {
+    let lab = Lab::new(91);
+    let mut free = lab.open(None, Attention::Full);
+    for (prefix_cache_bytes, reuse) in [(0, false), (1 << 20, true)] {
+        // Four blocks each, of which there are six.
+        let scheduler = lab.scheduler(6, SchedulerOptions { prefix_cache_bytes, sessions: 8, ..options() });
+        let requests: Vec<Request> =
+            (1..=4).map(|seed| Request { reuse, ..lab.request(seed, 150, Some(100)) }).collect();
+        let running: Vec<Running> =
+            requests.iter().map(|request| submit(&scheduler, request.clone()).unwrap()).collect();
+        for (running, request) in running.into_iter().zip(&requests) {
+            let heard = running.wait();
+            assert_eq!(reason(&heard), FinishReason::Length);
+            assert_eq!((heard.tokens, heard.text), alone(&mut free, request));
+        }
+    }
+}
+
+#[test]
+fn those_that_write_get_all_of_it_in_turn() {
+    let lab = Lab::new(92);
+    let mut free = lab.open(None, Attention::Full);
+    let scheduler = lab.scheduler(12, SchedulerOptions { sessions: 3, ..options() });
+    let requests: Vec<Request> =
+        (1..=3).map(|seed| Request { logprobs: Some(1), ..lab.request(seed, 10, None) }).collect();
+    let running: Vec<Running> =
+        requests.iter().map(|request| submit(&scheduler, request.clone()).unwrap()).collect();
+    for (running, request) in running.into_iter().zip(requests) {
+        let heard = running.wait();
+        // The state has not seen the last token.
+        let count = 12 * 64 - 10 + 1;
+        assert_eq!((reason(&heard), heard.tokens.len()), (FinishReason::Memory, count));
+        assert_eq!(heard.tokens, alone(&mut free, &Request { max_tokens: Some(count), ..request }).0);
+    }
+}
+
+#[test]
+fn what_is_read_again_is_scored_once() {
+    let lab = Lab::new(96);
+    let request = |seed| Request {
+        embedding: true,
+        prompt_logprobs: Some(2),
+        reuse: false,
+        ..lab.request(seed, 150, Some(100))
+    };
+    let alone: Vec<Heard> = (1..=3).map(|seed| run(&lab.scheduler(6, options()), request(seed))).collect();
+    let scheduler = lab.scheduler(6, options());
+    let running: Vec<Running> = (1..=3).map(|seed| submit(&scheduler, request(seed)).unwrap()).collect();
+    for (running, alone) in running.into_iter().zip(alone) {
+        let heard = running.wait();
+        assert_eq!(heard.tokens, alone.tokens);
+        assert_eq!(heard.end().embedding, alone.end().embedding);
+        assert_eq!(heard.end().prompt_logprobs, alone.end().prompt_logprobs);
+    }
+}
+
+#[test]
+fn memory_in_other_hands_is_waited_for() {
+    let lab = Lab::new(93);
+    let scheduler = lab.scheduler(6, options());
+    let kept = Request { keep_state: true, ..lab.request(1, 100, Some(20)) };
+    let state = run(&scheduler, kept).finished.expect("it ends").state.expect("a state");
+    let running = submit(&scheduler, lab.request(2, 10, None)).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    drop(state);
+    assert_eq!(running.wait().tokens.len(), 6 * 64 - 10 + 1, "all of the room was its own");
+    // Nobody waits forever.
+    let state = run(&scheduler, Request { keep_state: true, ..lab.request(3, 100, Some(20)) }).finished;
+    let heard = run(&scheduler, lab.request(4, 10, None));
+    assert_eq!((reason(&heard), heard.tokens.len()), (FinishReason::Memory, 4 * 64 - 10 + 1));
+    drop(state);
+}
+
+#[test]
+fn states_on_their_way_to_the_disk_are_waited_for() {
+    let lab = Lab::new(94);
+    let dir = tempfile::tempdir().unwrap();
+    let spill = Some(dir.path().to_owned());
+    let chosen = SchedulerOptions { prefix_cache_bytes: 1 << 20, spill, ..options() };
+    let scheduler = lab.scheduler(6, chosen);
+    for seed in 1..=6 {
+        let heard = run(&scheduler, Request { reuse: true, ..lab.request(seed, 120, None) });
+        assert_eq!((reason(&heard), heard.tokens.len()), (FinishReason::Memory, 6 * 64 - 120 + 1), "{seed}");
+    }
+}
+
+#[test]
+fn a_window_with_just_enough_room_never_ends() {
+    let lab = Lab::new(95);
+    let model = lab.open(Some(3), Attention::Window(100));
+    let scheduler = Scheduler::start(model, options()).unwrap();
+    let heard = run(&scheduler, lab.request(1, 500, Some(700)));
+    assert_eq!((reason(&heard), heard.tokens.len()), (FinishReason::Length, 700));
+    let mut free = lab.open(None, Attention::Window(100));
+    assert_eq!(heard.tokens, alone(&mut free, &lab.request(1, 500, Some(700))).0);
+}
