@@ -84,7 +84,12 @@ impl Statistics {
             _ => "in memory".to_owned(),
         };
         line("weights", weights);
-        line("i/o", format!("{} ({})", stats.source.mode, stats.source.reason));
+        // Why matters where it goes on while the model runs.
+        let io = match plan.residency {
+            Residency::Stream { .. } => format!("{} ({})", stats.source.mode, stats.source.reason),
+            _ => stats.source.mode.to_string(),
+        };
+        line("i/o", io);
         let seconds = time.as_secs_f64().max(1e-9);
         let per_token = read_bytes.checked_div(tokens).unwrap_or(0);
         line(
