@@ -2,12 +2,18 @@
 //!
 //! It ends the program at once, except while somebody holds an [`Interruptible`] section: then it only asks, and
 //! whoever holds the section looks and brings things to an orderly end. A second Ctrl-C does not wait for that. The other signals
-//! come twice by themselves, as when a terminal is closed: they ask as often as they come, and are never forgotten.
+//! come twice by themselves, as when a terminal is closed: they only ask, for some seconds, and are never forgotten.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+#[cfg(unix)]
+use std::time::{Duration, Instant};
 
 use crate::exit;
+
+/// After so long another signal is not the same one, which came twice, and ends the program at once.
+#[cfg(unix)]
+const NEXT: Duration = Duration::from_secs(5);
 
 static SECTIONS: AtomicUsize = AtomicUsize::new(0);
 static REQUESTED: AtomicBool = AtomicBool::new(false);
@@ -25,16 +31,16 @@ impl Interruptible {
     /// Begins the section, which may be inside another one. An earlier Ctrl-C is forgotten.
     pub fn begin() -> Interruptible {
         SECTIONS.fetch_add(1, Ordering::SeqCst);
-        REQUESTED.store(is_ending(), Ordering::SeqCst);
+        REQUESTED.store(false, Ordering::SeqCst);
         Interruptible(())
     }
 
-    /// Whether Ctrl-C was pressed since the section began.
+    /// Whether Ctrl-C was pressed since the section began, or the program is to end.
     pub fn requested(&self) -> bool {
-        REQUESTED.load(Ordering::SeqCst)
+        REQUESTED.load(Ordering::SeqCst) || is_ending()
     }
 
-    /// An error if Ctrl-C was pressed.
+    /// An error if so.
     pub fn check(&self) -> Result<(), exit::Stop> {
         if self.requested() { Err(exit::Stop::Interrupted) } else { Ok(()) }
     }
@@ -93,22 +99,28 @@ fn end() -> ! {
 /// Makes the other signals do what they do.
 #[cfg(unix)]
 fn listen() {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
-    // They are listened to when this returns.
-    let Ok(mut signals) = runtime.block_on(async { Signals::listen() }) else { return };
+    let (sender, listens) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("signals".into());
-    let _ = thread.spawn(move || {
+    let started = thread.spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
         runtime.block_on(async {
+            let Ok(mut signals) = Signals::listen() else { return };
+            let _ = sender.send(());
+            let mut first = None;
             loop {
                 signals.next().await;
                 ENDING.store(true, Ordering::SeqCst);
-                if SECTIONS.load(Ordering::SeqCst) == 0 || IDLE.load(Ordering::SeqCst) {
+                let is_again = first.get_or_insert_with(Instant::now).elapsed() > NEXT;
+                if is_again || SECTIONS.load(Ordering::SeqCst) == 0 || IDLE.load(Ordering::SeqCst) {
                     end();
                 }
-                REQUESTED.store(true, Ordering::SeqCst);
             }
         });
     });
+    if started.is_ok() {
+        // They are listened to when this returns; or the thread has ended, and they are not.
+        let _ = listens.recv();
+    }
 }
 
 #[cfg(not(unix))]

@@ -131,6 +131,7 @@ impl Scheduler {
             sessions: Vec::new(),
             parked: Vec::new(),
             stalled: None,
+            given_up: 0,
             followers: Followers::default(),
             prefixes,
             pace: Pace::default(),

@@ -101,7 +101,7 @@ fn what_is_read_again_is_scored_once() {
         embedding: true,
         prompt_logprobs: Some(2),
         reuse: false,
-        ..lab.request(seed, 150, Some(100))
+        ..lab.request(seed, 230, Some(20))
     };
     let alone: Vec<Heard> = (1..=3).map(|seed| run(&lab.scheduler(6, options()), request(seed))).collect();
     let scheduler = lab.scheduler(6, options());
@@ -111,6 +111,53 @@ fn what_is_read_again_is_scored_once() {
         assert_eq!(heard.tokens, alone.tokens);
         assert_eq!(heard.end().embedding, alone.end().embedding);
         assert_eq!(heard.end().prompt_logprobs, alone.end().prompt_logprobs);
+    }
+}
+
+#[test]
+fn nobody_is_put_off_by_those_that_come_later() {
+    let lab = Lab::new(97);
+    let scheduler = lab.scheduler(6, SchedulerOptions { sessions: 3, ..options() });
+    let request = |seed| Request { reuse: false, ..lab.request(seed, 200, Some(50)) };
+    let first = submit(&scheduler, request(1)).unwrap();
+    let second = submit(&scheduler, request(2)).unwrap();
+    let others: Vec<Running> = (3..20).map(|seed| submit(&scheduler, request(seed)).unwrap()).collect();
+    assert_eq!(reason(&first.wait()), FinishReason::Length);
+    assert_eq!(reason(&second.wait()), FinishReason::Length);
+    // Of the rest hardly any can have ended: they come after it.
+    let ended = scheduler.stats().completed;
+    assert!(ended <= 4, "{ended} have ended");
+    for other in others {
+        assert_eq!(reason(&other.wait()), FinishReason::Length);
+    }
+}
+
+#[test]
+fn prompts_that_begin_alike_are_read_though_they_do_not_fit_together() {
+    let lab = Lab::new(98);
+    let mut free = lab.open(None, Attention::Full);
+    for (blocks, prefix_cache_bytes) in [(6, 0), (6, 1 << 20), (5, 1 << 20)] {
+        let scheduler =
+            lab.scheduler(blocks, SchedulerOptions { prefix_cache_bytes, sessions: 4, ..options() });
+        let common = Numbers::new(50).tokens(120, lab.vocab);
+        run(&scheduler, Request { prompt: common.clone(), ..lab.request(1, 1, Some(1)) });
+        let requests: Vec<Request> = [(100, 30), (100, 40), (150, 5), (150, 0), (30, 60), (150, 0)]
+            .into_iter()
+            .zip(10..)
+            .map(|((shared, own), seed)| {
+                let mut prompt = common.clone();
+                prompt.extend(Numbers::new(51).tokens(shared, lab.vocab));
+                prompt.extend(Numbers::new(seed).tokens(own, lab.vocab));
+                Request { prompt, ..lab.request(seed, 1, Some(20)) }
+            })
+            .collect();
+        let running: Vec<Running> =
+            requests.iter().map(|request| submit(&scheduler, request.clone()).unwrap()).collect();
+        for (running, request) in running.into_iter().zip(&requests) {
+            let heard = running.wait();
+            assert_eq!(reason(&heard), FinishReason::Length, "{blocks} blocks");
+            assert_eq!((heard.tokens, heard.text), alone(&mut free, request), "{blocks} blocks");
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 
 use crate::commands::serve::LimitArgs;
-use crate::interrupt::Signals;
+use crate::interrupt::{self, Signals};
 
 /// How long a connection may take to send the head of a request, the first one or a further one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,6 +33,10 @@ impl Stop {
     pub fn on_signal() -> Result<Stop> {
         let (sender, receiver) = watch::channel(false);
         let mut signals = Signals::listen().context("signals cannot be waited for")?;
+        // One that came before is not heard here.
+        if interrupt::is_ending() {
+            sender.send_replace(true);
+        }
         tokio::spawn(async move {
             tokio::select! {
                 _ = tokio::signal::ctrl_c() => {}

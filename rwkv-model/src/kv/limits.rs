@@ -19,19 +19,23 @@ pub(crate) struct KvLimits {
 }
 
 impl KvLimits {
-    /// Whether a state could take in so many tokens, one after another, if all the memory were its own. `None` is a new state.
-    ///
-    /// # Errors
-    /// It could not.
-    pub fn check(&self, state: Option<&State>, tokens: usize) -> Result<()> {
-        let limit = self.budget.limit();
-        let bytes = match state {
+    /// The bytes that a state has when it takes in so many tokens, one after another. `None` is a new state.
+    pub fn bytes(&self, state: Option<&State>, tokens: usize) -> u64 {
+        match state {
             Some(state) => state.kv_peak_bytes(tokens, 1),
             None => {
                 let rows = peak_rows(&self.attention, 0, tokens, 1);
                 bytes_of(self.identity.config(), self.format, &self.attention, rows)
             }
-        };
+        }
+    }
+
+    /// Whether all the memory would be enough for that.
+    ///
+    /// # Errors
+    /// It would not.
+    pub fn check(&self, state: Option<&State>, tokens: usize) -> Result<()> {
+        let (bytes, limit) = (self.bytes(state, tokens), self.budget.limit());
         if bytes > limit {
             bail!(
                 Budget,

@@ -42,8 +42,9 @@ pub(super) struct Engine {
     pub sessions: Vec<Session>,
     /// Those that gave back the memory of their keys and values, and feed their tokens again when another session has ended.
     pub parked: Vec<Session>,
-    /// Since when nobody gets memory that somebody else has.
+    /// Since when sessions wait for memory that somebody else has, and how much of that was waited for in vain.
     pub stalled: Option<Instant>,
+    pub given_up: u64,
     /// Those that wait for a session to read what their prompts have in common.
     pub followers: Followers,
     pub prefixes: PrefixCache,
@@ -84,7 +85,8 @@ impl Engine {
 
     fn work(&mut self) {
         loop {
-            let free = self.most_sessions - self.running();
+            // Nobody begins before those that had to give way.
+            let free = if self.parked.is_empty() { self.most_sessions - self.running() } else { 0 };
             let Some(Taken { begin, ended, cancel_all }) = self.inbox.take(free, self.sessions.is_empty())
             else {
                 return;
@@ -153,9 +155,12 @@ impl Engine {
         }
     }
 
-    /// Lets a session follow another one, or take part in the sweeps.
+    /// Lets a session follow another one, or take part in the sweeps, with those that came first before it.
     fn join(&mut self, session: Session) {
-        self.sessions.extend(self.followers.take_in(session, &self.sessions));
+        if let Some(session) = self.followers.take_in(session, &self.sessions) {
+            let place = self.sessions.partition_point(|other| other.id < session.id);
+            self.sessions.insert(place, session);
+        }
     }
 
     /// Sessions that have begun and not ended.
@@ -244,36 +249,80 @@ impl Engine {
         let mut ends = ends.into_iter();
         self.end_where(|_| ends.next().expect("every session was in the sweep"));
         if let Some(index) = parked {
-            let mut session = self.sessions.remove(index);
-            session.restart(self.model.new_state());
-            self.parked.push(session);
+            self.park(index);
         }
         ready.into_iter().for_each(|ready| self.lead_on(ready));
     }
 
-    /// Nobody gets memory for keys and values. Waits a little if somebody else may give some back; else the last session gives back
-    /// what it has, and feeds its tokens again when another one has ended: its place in the list. Where that cannot be, it ends.
+    /// Nobody gets memory for keys and values, so somebody has to give some back: one that waits for others to read; or the last
+    /// session that can feed its tokens again later, whose place in the list this returns; or, if nobody outside may give some back,
+    /// the last one, which ends.
     fn make_room(
         &mut self,
-        mut waiting: Vec<(usize, ModelError)>,
+        waiting: Vec<(usize, ModelError)>,
         ends: &mut [Result<(), End>],
     ) -> Option<usize> {
         let budget = &self.kv.budget;
-        let ours = self.sessions.iter().chain(&self.parked).chain(self.followers.sessions());
-        let ours: u64 = ours.map(|session| session.kv_charge(budget)).sum();
-        if budget.used() > ours && self.stalled.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-            std::thread::sleep(PAUSE);
+        if self.followers.take_memory(budget, || self.model.new_state()) {
             return None;
         }
-        self.stalled = None;
-        let restarts = |index: usize| self.sessions.len() > 1 && self.sessions[index].can_restart();
-        if let Some(&(index, _)) = waiting.iter().rev().find(|(index, _)| restarts(*index)) {
+        let has_some = |index: usize| self.sessions[index].kv_charge(budget) > 0;
+        let gives = |index: usize| self.sessions[index].can_restart() && has_some(index);
+        let mut last = waiting.iter().rev();
+        if self.sessions.len() > 1
+            && let Some(&(index, _)) = last.clone().find(|(index, _)| gives(*index))
+        {
             return Some(index);
         }
-        if let Some((index, error)) = waiting.pop() {
-            ends[index] = Err(self.sessions[index].out_of_memory(error));
+        let foreign = budget.used().saturating_sub(self.kv_charge());
+        self.given_up = self.given_up.min(foreign);
+        if foreign > self.given_up {
+            if self.stalled.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+                std::thread::sleep(PAUSE);
+                return None;
+            }
+            (self.stalled, self.given_up) = (None, foreign);
+        }
+        let victim = last.clone().find(|(index, _)| has_some(*index)).or_else(|| last.next());
+        if let Some((index, error)) = victim {
+            ends[*index] = Err(self.sessions[*index].out_of_memory(error.clone()));
         }
         None
+    }
+
+    /// What sessions have of the memory for keys and values.
+    fn kv_charge(&self) -> u64 {
+        let sessions = self.sessions.iter().chain(&self.parked).chain(self.followers.sessions());
+        sessions.map(|session| session.kv_charge(&self.kv.budget)).sum()
+    }
+
+    /// Takes a session out of the sweeps, and its memory from it.
+    fn park(&mut self, index: usize) {
+        let mut session = self.sessions.remove(index);
+        let orphans = self.followers.take_led_by(session.id);
+        session.restart(self.model.new_state());
+        let place = self.parked.partition_point(|other| other.id < session.id);
+        self.parked.insert(place, session);
+        orphans.into_iter().for_each(|orphan| self.join(orphan));
+    }
+
+    /// Lets those take part again that there is memory for, the first ones first; one at least if there is nobody else.
+    fn unpark(&mut self) {
+        while let Some(session) = self.parked.first() {
+            let needed = self.kv.bytes(None, session.tokens.len() + 1);
+            // Those that have come back have not taken theirs yet.
+            let promised: u64 = self
+                .sessions
+                .iter()
+                .map(|session| self.kv.bytes(Some(&session.state), session.tokens.len() - session.fed))
+                .sum();
+            let held = self.kv_charge().max(promised);
+            if !self.sessions.is_empty() && held.saturating_add(needed) > self.kv.budget.limit() {
+                return;
+            }
+            let session = self.parked.remove(0);
+            self.join(session);
+        }
     }
 
     /// Goes on with a session that has followed another one as far as their prompts are the same.
@@ -309,7 +358,7 @@ impl Engine {
         let Ended { ending, tokens, state, last } = session.end(end);
         self.ended(ending, last);
         orphans.into_iter().for_each(|orphan| self.join(orphan));
-        std::mem::take(&mut self.parked).into_iter().for_each(|session| self.join(session));
+        self.unpark();
         if !reuse || ending == Ending::Failed {
             return;
         }

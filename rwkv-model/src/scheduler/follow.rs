@@ -7,8 +7,12 @@
 //! Sessions that begin with states of their own follow each other if these are the same and none has fed anything yet, as the
 //! choices of one request are.
 
+use std::sync::Arc;
+
 use super::prefix::{LEAST_TOKENS, common};
 use super::session::{End, Session, take_ended};
+use crate::kv::Budget;
+use crate::state::State;
 
 /// The sessions that wait for others.
 #[derive(Default)]
@@ -40,6 +44,17 @@ impl Followers {
 
     pub fn sessions(&self) -> impl Iterator<Item = &Session> {
         self.waiting.iter().map(|follower| &follower.session)
+    }
+
+    /// Takes back the memory of keys and values of one that waits, which can begin from nothing as well; whether there was one.
+    pub fn take_memory(&mut self, budget: &Arc<Budget>, state: impl FnOnce() -> State) -> bool {
+        let has = |session: &Session| session.can_restart() && session.kv_charge(budget) > 0;
+        let found = self.waiting.iter_mut().rev().find(|follower| has(&follower.session));
+        let is_found = found.is_some();
+        if let Some(follower) = found {
+            follower.session.go_on_from(state(), 0);
+        }
+        is_found
     }
 
     /// Takes in a session that can follow one of the others; gives it back if it cannot.

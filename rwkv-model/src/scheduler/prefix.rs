@@ -105,14 +105,16 @@ impl PrefixCache {
         self.stats.limit_bytes
     }
 
-    /// The longest known sequence that the prompt begins with.
+    /// The longest known sequence that the prompt begins with, of those whose keys and values there is room for once more.
     ///
     /// If logits after the prompt are wanted, the whole of it is known only together with them.
     pub fn find(&mut self, prompt: &[u32], wants_logits: bool) -> Option<Hit> {
         self.clock += 1;
         let is_usable = |&index: &usize| {
-            let Entry { tokens, logits, .. } = &self.entries[index];
-            prompt.starts_with(tokens) && (tokens.len() < prompt.len() || !wants_logits || logits.is_some())
+            let Entry { tokens, logits, state, .. } = &self.entries[index];
+            prompt.starts_with(tokens)
+                && (tokens.len() < prompt.len() || !wants_logits || logits.is_some())
+                && state.fits_again()
         };
         let known = (0..self.entries.len()).filter(is_usable);
         let best = known.max_by_key(|&index| self.entries[index].tokens.len());

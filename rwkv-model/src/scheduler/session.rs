@@ -277,14 +277,15 @@ impl Session {
         rows > 1
     }
 
-    /// Whether its state follows from its tokens alone, so that it can be given away and made again.
+    /// Whether its state can be given away and made again from its tokens, and nobody has asked for what came with it.
     pub fn can_restart(&self) -> bool {
-        self.is_new
+        self.is_new && !self.request.keep_state && (self.is_prefilling() || !self.request.is_whole())
     }
 
-    /// Begins again with a new state, which is to see the prompt and what was generated so far.
+    /// Begins again with a new state, which is to see the prompt and what was generated so far. It reads for itself then.
     pub fn restart(&mut self, state: State) {
         self.go_on_from(state, 0);
+        self.shares = false;
         self.checkpoint = None;
         self.prompt_logprobs.clear();
         if let Some(sum) = &mut self.hidden_sum {
