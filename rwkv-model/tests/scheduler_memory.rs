@@ -201,3 +201,35 @@ fn a_window_with_just_enough_room_never_ends() {
     let mut free = lab.open(None, Attention::Window(100));
     assert_eq!(heard.tokens, alone(&mut free, &lab.request(1, 500, Some(700))).0);
 }
+
+#[test]
+fn the_next_turn_goes_on_from_a_state_that_has_all_the_memory() {
+    let lab = Lab::new(99);
+    let scheduler = lab.scheduler(6, SchedulerOptions { prefix_cache_bytes: 1 << 20, ..options() });
+    let turn = lab.request(1, 120, Some(100));
+    let heard = run(&scheduler, turn.clone());
+    let mut prompt = [turn.prompt, heard.tokens].concat();
+    prompt.extend(Numbers::new(2).tokens(10, lab.vocab));
+    let heard = run(&scheduler, Request { prompt, ..lab.request(3, 1, Some(20)) });
+    assert_eq!((reason(&heard), heard.reused), (FinishReason::Length, Some(219)));
+    assert_eq!(scheduler.stats().prefix.hits, 1);
+}
+
+#[test]
+fn what_was_waited_for_in_vain_is_forgotten_when_it_is_back() {
+    let lab = Lab::new(100);
+    let scheduler = lab.scheduler(6, options());
+    let kept = |seed| {
+        let request = Request { keep_state: true, ..lab.request(seed, 100, Some(20)) };
+        run(&scheduler, request).finished.expect("it ends").state.expect("a state")
+    };
+    let state = kept(1);
+    assert_eq!(run(&scheduler, lab.request(2, 10, None)).tokens.len(), 4 * 64 - 10 + 1);
+    drop(state);
+    run(&scheduler, lab.request(3, 10, Some(5)));
+    let state = kept(4);
+    let running = submit(&scheduler, lab.request(5, 10, None)).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    drop(state);
+    assert_eq!(running.wait().tokens.len(), 6 * 64 - 10 + 1);
+}

@@ -236,6 +236,9 @@ impl Engine {
             self.make_room(waiting, &mut ends)
         } else {
             self.stalled = None;
+            if self.given_up > 0 {
+                self.given_up = self.given_up.min(self.foreign());
+            }
             None
         };
         if report.rows > 0 {
@@ -254,8 +257,8 @@ impl Engine {
         ready.into_iter().for_each(|ready| self.lead_on(ready));
     }
 
-    /// Nobody gets memory for keys and values, so somebody has to give some back: one that waits for others to read; or the last
-    /// session that can feed its tokens again later, whose place in the list this returns; or, if nobody outside may give some back,
+    /// Nobody gets memory for keys and values, so somebody has to give some back: one that waits for others to read; or whoever else
+    /// has some, if it comes soon; or the last session that can feed its tokens again later, whose place in the list this returns; or
     /// the last one, which ends.
     fn make_room(
         &mut self,
@@ -266,6 +269,16 @@ impl Engine {
         if self.followers.take_memory(budget, || self.model.new_state()) {
             return None;
         }
+        let foreign = self.foreign();
+        self.given_up = self.given_up.min(foreign);
+        if foreign > self.given_up {
+            if self.stalled.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+                std::thread::sleep(PAUSE);
+                return None;
+            }
+            self.given_up = foreign;
+        }
+        self.stalled = None;
         let has_some = |index: usize| self.sessions[index].kv_charge(budget) > 0;
         let gives = |index: usize| self.sessions[index].can_restart() && has_some(index);
         let mut last = waiting.iter().rev();
@@ -274,15 +287,6 @@ impl Engine {
         {
             return Some(index);
         }
-        let foreign = budget.used().saturating_sub(self.kv_charge());
-        self.given_up = self.given_up.min(foreign);
-        if foreign > self.given_up {
-            if self.stalled.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-                std::thread::sleep(PAUSE);
-                return None;
-            }
-            (self.stalled, self.given_up) = (None, foreign);
-        }
         let victim = last.clone().find(|(index, _)| has_some(*index)).or_else(|| last.next());
         if let Some((index, error)) = victim {
             ends[*index] = Err(self.sessions[*index].out_of_memory(error.clone()));
@@ -290,7 +294,12 @@ impl Engine {
         None
     }
 
-    /// What sessions have of the memory for keys and values.
+    /// What others than sessions have of the memory for keys and values.
+    fn foreign(&self) -> u64 {
+        self.kv.budget.used().saturating_sub(self.kv_charge())
+    }
+
+    /// What sessions have of it.
     fn kv_charge(&self) -> u64 {
         let sessions = self.sessions.iter().chain(&self.parked).chain(self.followers.sessions());
         sessions.map(|session| session.kv_charge(&self.kv.budget)).sum()
@@ -310,13 +319,14 @@ impl Engine {
     fn unpark(&mut self) {
         while let Some(session) = self.parked.first() {
             let needed = self.kv.bytes(None, session.tokens.len() + 1);
+            let (kv, budget) = (&self.kv, &self.kv.budget);
             // Those that have come back have not taken theirs yet.
-            let promised: u64 = self
-                .sessions
-                .iter()
-                .map(|session| self.kv.bytes(Some(&session.state), session.tokens.len() - session.fed))
-                .sum();
-            let held = self.kv_charge().max(promised);
+            let held_by = |session: &Session| {
+                let wanted = kv.bytes(Some(&session.state), session.tokens.len() - session.fed);
+                session.kv_charge(budget).max(wanted)
+            };
+            let held: u64 = self.sessions.iter().map(held_by).sum();
+            let held = held + self.followers.sessions().map(|session| session.kv_charge(budget)).sum::<u64>();
             if !self.sessions.is_empty() && held.saturating_add(needed) > self.kv.budget.limit() {
                 return;
             }

@@ -69,6 +69,12 @@ impl Entry {
         Hit { tokens: self.tokens.len(), state: self.state.clone(), logits }
     }
 
+    /// The same, given away.
+    fn into_hit(self, prompt: &[u32]) -> Hit {
+        let Entry { tokens, state, logits, .. } = self;
+        Hit { tokens: tokens.len(), state, logits: logits.filter(|_| tokens.len() == prompt.len()) }
+    }
+
     fn bytes(&self) -> u64 {
         let logits = self.logits.as_ref().map_or(0, Vec::len);
         self.state.bytes() + 4 * (self.tokens.len() + logits) as u64
@@ -105,16 +111,15 @@ impl PrefixCache {
         self.stats.limit_bytes
     }
 
-    /// The longest known sequence that the prompt begins with, of those whose keys and values there is room for once more.
+    /// The longest known sequence that the prompt begins with: a copy, or the state itself where its keys and values have no room
+    /// once more.
     ///
     /// If logits after the prompt are wanted, the whole of it is known only together with them.
     pub fn find(&mut self, prompt: &[u32], wants_logits: bool) -> Option<Hit> {
         self.clock += 1;
         let is_usable = |&index: &usize| {
-            let Entry { tokens, logits, state, .. } = &self.entries[index];
-            prompt.starts_with(tokens)
-                && (tokens.len() < prompt.len() || !wants_logits || logits.is_some())
-                && state.fits_again()
+            let Entry { tokens, logits, .. } = &self.entries[index];
+            prompt.starts_with(tokens) && (tokens.len() < prompt.len() || !wants_logits || logits.is_some())
         };
         let known = (0..self.entries.len()).filter(is_usable);
         let best = known.max_by_key(|&index| self.entries[index].tokens.len());
@@ -127,7 +132,10 @@ impl PrefixCache {
             hit
         } else if let Some(index) = best {
             self.entries[index].used = self.clock;
-            self.entries[index].hit(prompt)
+            match self.entries[index].state.fits_again() {
+                true => self.entries[index].hit(prompt),
+                false => self.remove(index).into_hit(prompt),
+            }
         } else {
             self.stats.misses += 1;
             return None;

@@ -279,7 +279,10 @@ impl Session {
 
     /// Whether its state can be given away and made again from its tokens, and nobody has asked for what came with it.
     pub fn can_restart(&self) -> bool {
-        self.is_new && !self.request.keep_state && (self.is_prefilling() || !self.request.is_whole())
+        // A state that is wanted, or what the whole prompt gave, is not to be made again once there is something to lose.
+        self.is_new
+            && (self.completion == 0 || !self.request.keep_state)
+            && (self.is_prefilling() || !self.request.is_whole())
     }
 
     /// Begins again with a new state, which is to see the prompt and what was generated so far. It reads for itself then.
