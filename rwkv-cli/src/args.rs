@@ -11,7 +11,7 @@ pub use attention::AttentionArgs;
 pub use memory::{MemoryArgs, size};
 pub use model::{ModelArgs, ThreadArgs, codec_parser, named_model, thread_parser};
 pub use prompt::{PromptArgs, PromptSource};
-pub use sampling::SamplingArgs;
+pub use sampling::{SamplingArgs, check_stops};
 pub use vocabulary::VocabularyArgs;
 
 use clap::{Parser, Subcommand};

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -129,11 +129,16 @@ pub fn check_readable(path: &Path) -> Result<()> {
 
 /// Checks early that a file can be made at `path`, before hours of work would be lost.
 pub fn check_writable(option: &str, path: &Path) -> Result<()> {
-    NewFile::check(path).map_err(|error| match error.kind() {
+    NewFile::check(path).map_err(|error| unwritable(option, path, error))
+}
+
+/// Why no file can be made at `path`.
+pub fn unwritable(option: &str, path: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
         // There is something, and it is no file.
         ErrorKind::InvalidInput => Stop::usage(format!("{option} {}: {error}", path.display())),
         _ => anyhow::Error::new(error).context(format!("{option} {}: cannot be written", path.display())),
-    })
+    }
 }
 
 /// The header and the data of a safetensors file.

@@ -83,6 +83,13 @@ pub enum FinishReason {
     TimeLimit,
 }
 
+impl FinishReason {
+    /// Whether what was held back for a stop string belongs to the text.
+    pub(crate) fn has_rest(self) -> bool {
+        !matches!(self, FinishReason::StopString(_) | FinishReason::Cancelled)
+    }
+}
+
 /// What was generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -181,9 +188,7 @@ impl Model {
                 Err(error) => return Err(error),
             };
         };
-        let has_rest =
-            matches!(finish, FinishReason::StopToken(_) | FinishReason::Length | FinishReason::Memory);
-        if has_rest && text.finish() {
+        if finish.has_rest() && text.finish() {
             // The text has ended already: there is nothing left to break off.
             let _ = on_event(Event::Rest { bytes: text.released() });
         }

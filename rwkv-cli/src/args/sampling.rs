@@ -2,6 +2,7 @@ use anyhow::Result;
 use clap::Args;
 use rwkv_model::{Model, Sampler, SamplerParams, is_uncounted_text};
 
+use crate::exit::Stop;
 use crate::vocabulary::Vocabulary;
 
 /// How tokens are chosen.
@@ -47,6 +48,14 @@ pub struct SamplingArgs {
     /// Add to the logit of a token; may be repeated
     #[arg(long, value_name = "ID=BIAS", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
+}
+
+/// Refuses a stop string without text.
+pub fn check_stops(stops: &[String]) -> Result<()> {
+    match stops.iter().any(String::is_empty) {
+        true => Err(Stop::usage("--stop is empty; expected a text")),
+        false => Ok(()),
+    }
 }
 
 impl SamplingArgs {

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use rwkv_model::ModelOptions;
 
-use crate::args::{ModelArgs, SamplingArgs, VocabularyArgs};
+use crate::args::{ModelArgs, SamplingArgs, VocabularyArgs, check_stops};
 use crate::console::Console;
 use crate::exit::Stop;
 use crate::interrupt::{self, Interruptible};
@@ -113,9 +113,7 @@ impl Line<'_> {
 /// Runs `rwkv chat`.
 pub fn run(args: &ChatArgs, console: Console) -> Result<()> {
     // Before a checkpoint is packed, which takes long.
-    if args.stop.iter().any(String::is_empty) {
-        return Err(Stop::usage("--stop is empty; expected a text"));
-    }
+    check_stops(&args.stop)?;
     if let Some(path) = &args.state {
         check_readable(path)?;
     }

@@ -15,7 +15,7 @@ use rwkv_model::{
 };
 use serde::Serialize;
 
-use crate::args::{ModelArgs, PromptArgs, PromptSource, SamplingArgs, VocabularyArgs};
+use crate::args::{ModelArgs, PromptArgs, PromptSource, SamplingArgs, VocabularyArgs, check_stops};
 use crate::console::Console;
 use crate::demo;
 use crate::exit::Stop;
@@ -167,9 +167,7 @@ fn follow(
     if let Some(path) = &args.state {
         session::check_readable(path)?;
     }
-    if args.stop.iter().any(String::is_empty) {
-        return Err(Stop::usage("--stop is empty; expected a text"));
-    }
+    check_stops(&args.stop)?;
     args.sampling.check()?;
     let vocabulary = args.vocabulary.load_for(&args.model)?;
     let mut options = ModelOptions::default();

@@ -18,6 +18,7 @@ use super::metrics::Metrics;
 use super::settings::Settings;
 use super::states::{StateName, States};
 use super::template::ChatTemplate;
+use crate::args::check_stops;
 use crate::commands::serve::ServeArgs;
 use crate::console::Console;
 use crate::exit::Stop;
@@ -115,9 +116,7 @@ impl App {
     /// # Errors
     /// An argument cannot be used.
     pub fn new(args: Arc<ServeArgs>, console: Console) -> Result<App> {
-        if args.stop.iter().any(String::is_empty) {
-            return Err(Stop::usage("--stop is empty; expected a text"));
-        }
+        check_stops(&args.stop)?;
         let limits = &args.limits;
         if args.prefix_dir.is_some() && limits.prefix_cache == 0 {
             return Err(Stop::usage("--prefix-dir has nothing to keep with --prefix-cache 0"));

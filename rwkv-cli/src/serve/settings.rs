@@ -88,14 +88,10 @@ impl Settings {
 }
 
 fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
-    let mut is_list = false;
-    let stops = match fields.take("stop") {
+    let (stops, is_list) = match fields.take("stop") {
         None => return Ok(Vec::new()),
-        Some(Value::String(stop)) => vec![Value::String(stop)],
-        Some(Value::Array(stops)) => {
-            is_list = true;
-            stops
-        }
+        Some(Value::String(stop)) => (vec![Value::String(stop)], false),
+        Some(Value::Array(stops)) => (stops, true),
         Some(other) => return Err(wrong("stop".into(), &other, "a string or a list of strings")),
     };
     if stops.len() > MOST_STOPS {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Read;
-use crate::session::check_writable;
+use crate::session::unwritable;
 
 /// The one process.
 const PROCESS: u32 = 1;
@@ -53,9 +53,7 @@ impl ChromeTrace {
     /// # Errors
     /// No file can be made beside `path`.
     pub fn create(path: &Path) -> Result<ChromeTrace> {
-        check_writable("--trace-file", path)?;
-        let file = NewFile::create(path, "trace")
-            .with_context(|| format!("--trace-file {}: cannot be written", path.display()))?;
+        let file = NewFile::create(path, "trace").map_err(|error| unwritable("--trace-file", path, error))?;
         let mut trace = ChromeTrace {
             path: path.to_owned(),
             out: BufWriter::with_capacity(1 << 16, file),

@@ -42,8 +42,9 @@ pub(super) struct Engine {
     pub sessions: Vec<Session>,
     /// Those that gave back the memory of their keys and values, and feed their tokens again when another session has ended.
     pub parked: Vec<Session>,
-    /// Since when sessions wait for memory that somebody else has, and how much of that was waited for in vain.
+    /// Since when sessions wait for memory that somebody else has.
     pub stalled: Option<Instant>,
+    /// How many bytes of that were waited for in vain.
     pub given_up: u64,
     /// Those that wait for a session to read what their prompts have in common.
     pub followers: Followers,
@@ -144,7 +145,8 @@ impl Engine {
             _ if !session.is_ready() => Ok(()),
             Some(logits) if session.generates() => {
                 let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
-                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
+                let (isa, kv, totals) = (self.isa, &self.kv, &mut self.totals);
+                let mut after = After { prefixes, token_bytes, isa, kv, totals };
                 after.choose(&mut session, &logits)
             }
             _ => Err(End::Finished(FinishReason::Length)),
@@ -158,8 +160,7 @@ impl Engine {
     /// Lets a session follow another one, or take part in the sweeps, with those that came first before it.
     fn join(&mut self, session: Session) {
         if let Some(session) = self.followers.take_in(session, &self.sessions) {
-            let place = self.sessions.partition_point(|other| other.id < session.id);
-            self.sessions.insert(place, session);
+            insert_by_age(&mut self.sessions, session);
         }
     }
 
@@ -187,8 +188,6 @@ impl Engine {
     /// One sweep for all sessions.
     fn sweep(&mut self) {
         let rows = self.rows();
-        let fits: Vec<bool> =
-            self.sessions.iter().map(|session| self.kv.check(Some(&session.state), 1).is_ok()).collect();
         let mut feeds: Vec<Feed<'_>> =
             self.sessions.iter_mut().zip(&rows).map(|(session, &rows)| session.feed(rows)).collect();
         let begin = Instant::now();
@@ -218,10 +217,11 @@ impl Engine {
                 }
                 draw(&mut self.sessions, &rows, &mut output);
                 let (prefixes, token_bytes) = (&mut self.prefixes, &*self.token_bytes);
-                let mut after = After { prefixes, token_bytes, isa: self.isa, totals: &mut self.totals };
+                let (isa, kv, totals) = (self.isa, &self.kv, &mut self.totals);
+                let mut after = After { prefixes, token_bytes, isa, kv, totals };
                 for (index, (session, &rows)) in self.sessions.iter_mut().zip(&rows).enumerate() {
                     ends.push(match output.error(index) {
-                        Some(error) => after.refused(session, rows, fits[index], error).map(|waits| {
+                        Some(error) => after.refused(session, rows, error).map(|waits| {
                             if waits {
                                 waiting.push((index, error.clone()));
                             }
@@ -281,13 +281,13 @@ impl Engine {
         self.stalled = None;
         let has_some = |index: usize| self.sessions[index].kv_charge(budget) > 0;
         let gives = |index: usize| self.sessions[index].can_restart() && has_some(index);
-        let mut last = waiting.iter().rev();
+        let last = |is_it: &dyn Fn(usize) -> bool| waiting.iter().rev().find(|(index, _)| is_it(*index));
         if self.sessions.len() > 1
-            && let Some(&(index, _)) = last.clone().find(|(index, _)| gives(*index))
+            && let Some(&(index, _)) = last(&gives)
         {
             return Some(index);
         }
-        let victim = last.clone().find(|(index, _)| has_some(*index)).or_else(|| last.next());
+        let victim = last(&has_some).or(waiting.last());
         if let Some((index, error)) = victim {
             ends[*index] = Err(self.sessions[*index].out_of_memory(error.clone()));
         }
@@ -310,8 +310,7 @@ impl Engine {
         let mut session = self.sessions.remove(index);
         let orphans = self.followers.take_led_by(session.id);
         session.restart(self.model.new_state());
-        let place = self.parked.partition_point(|other| other.id < session.id);
-        self.parked.insert(place, session);
+        insert_by_age(&mut self.parked, session);
         orphans.into_iter().for_each(|orphan| self.join(orphan));
     }
 
@@ -409,6 +408,12 @@ impl Engine {
     }
 }
 
+/// Adds a session to others, where those that came first stand first.
+fn insert_by_age(sessions: &mut Vec<Session>, session: Session) {
+    let place = sessions.partition_point(|other| other.id < session.id);
+    sessions.insert(place, session);
+}
+
 /// What was swept of each session.
 fn report_of(sessions: &[Session], rows: &[usize], number: u64, time: Duration) -> SweepReport {
     let swept = sessions.iter().zip(rows).map(|(session, &rows)| SweptSession {
@@ -437,26 +442,23 @@ struct After<'a> {
     prefixes: &'a mut PrefixCache,
     token_bytes: &'a dyn Fn(u32, &mut Vec<u8>),
     isa: Isa,
+    kv: &'a KvLimits,
     totals: &'a mut SchedulerStats,
 }
 
 impl After<'_> {
-    /// A session whose feed of so many rows had an error; whether it has to wait until others give back memory. `fits` says whether
-    /// one more token would have room if all memory were its own.
-    fn refused(
-        &mut self,
-        session: &mut Session,
-        rows: usize,
-        fits: bool,
-        error: &ModelError,
-    ) -> Result<bool, End> {
+    /// A session whose feed of so many rows had an error; whether it has to wait until others give back memory.
+    fn refused(&mut self, session: &mut Session, rows: usize, error: &ModelError) -> Result<bool, End> {
         // States that are kept for later make room for those of sessions.
         let gives_way = |session: &mut Session, prefixes: &mut PrefixCache| {
             session.checkpoint.take().is_some() || prefixes.evict()
         };
         match error.kind() {
             ErrorKind::Budget if gives_way(session, self.prefixes) => Ok(false),
-            ErrorKind::Budget if !fits => Err(session.out_of_memory(error.clone())),
+            // Not even with all memory of its own.
+            ErrorKind::Budget if self.kv.check(Some(&session.state), 1).is_err() => {
+                Err(session.out_of_memory(error.clone()))
+            }
             ErrorKind::Budget => Ok(!session.want_less(rows)),
             _ => Err(End::Failed(error.clone())),
         }

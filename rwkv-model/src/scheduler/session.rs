@@ -335,8 +335,7 @@ impl Session {
             }
             End::Gone => return Ended { ending, tokens, state: Some(state), last: LastEvent(None) },
         };
-        let has_rest = !matches!(reason, FinishReason::StopString(_) | FinishReason::Cancelled);
-        if has_rest && text.finish() {
+        if reason.has_rest() && text.finish() {
             // The text has ended already: there is nothing left to break off.
             let _ = tell(&mut sink, SessionEvent::Rest { bytes: text.released().to_vec() });
         }
